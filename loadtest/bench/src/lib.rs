@@ -2,12 +2,13 @@
 //! on any machine.
 //!
 //! One file per subject, each a list of measurements; reading order: [`row`], `processor.rs`, `log_rows.rs`, `store_rows.rs`,
-//! `reduce_rows.rs`, `subject.rs`, `step_rows.rs`, `growth_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`; of models in PyTorch `torch_code.rs`, `torch_rows.rs`,
+//! `reduce_rows.rs`, `subject.rs`, `step_rows.rs`, `growth_rows.rs`, `checkpoint_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`; of models in PyTorch `torch_code.rs`, `torch_rows.rs`,
 //! `torch_start_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
 
 pub mod row;
 
 mod broker_rows;
+mod checkpoint_rows;
 mod growth_rows;
 mod loan_rows;
 mod log_rows;
@@ -104,6 +105,7 @@ impl BenchOptions<'_> {
                 BROKER_ROWS,
                 LARGE_REDUCE_ROWS,
                 &growth_rows::NAMES,
+                &checkpoint_rows::NAMES,
             ],
             Some(_) => &[
                 &torch_rows::STEP_ROWS,
@@ -159,6 +161,10 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
     if effort.large && wanted(&growth_rows::NAMES) {
         progress("growth of large replicas");
         rows.extend(growth_rows::rows(folder, effort, |name| wanted(&[name])).await?);
+    }
+    if effort.large && wanted(&checkpoint_rows::NAMES) {
+        progress("checkpoints of large replicas");
+        rows.extend(checkpoint_rows::rows(folder, effort, |name| wanted(&[name])).await?);
     }
     let lent = Subject::native(loan_rows::SLOTS, 16, ENDLESS);
     if wanted(LOAN_ROWS) {

@@ -229,7 +229,12 @@ impl World {
         }
         let Generations { failed, lost, held_up, held_back, again, .. } = *known;
         let hung = held_up + HUNG_GENERATIONS * hung;
-        let most = outside(setup) + GENERATIONS_MAX + lost + u64::from(held_back) + FAILED_GENERATIONS * (failed + flaps) + hung;
+        let most = outside(setup)
+            + GENERATIONS_MAX
+            + lost
+            + u64::from(held_back)
+            + FAILED_GENERATIONS * (failed + flaps)
+            + hung;
         if again > most && since_ms <= patience_ms(setup) {
             let detail =
                 format!("{id}, {again} that come from no new plan, more than {most}: {}", known.proposed.join(", "));

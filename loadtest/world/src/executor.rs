@@ -28,6 +28,8 @@ const STATUS_NO_REPLICA: i32 = 3;
 const STATUS_DIVERGED: i32 = 6;
 /// How long computing a digest takes.
 const DIGEST_US: u64 = 2_000;
+/// Making room for a growth takes so long.
+const ROOM_US: u64 = 100_000;
 
 /// An executor.
 #[derive(Debug)]
@@ -331,6 +333,7 @@ impl World {
                 self.check_replica(pid, step);
             }
             Out::Unexpect => executor.supply = None,
+            Out::MakeRoom(_) => self.send_in(ROOM_US, pid, Input::Member(In::RoomMade)),
             Out::Warm(generation, ..) => self.send_in(50_000, pid, Input::Member(In::Warmed(generation))),
             Out::Prefetch(..) => {}
             Out::Write { task, .. } => self.write(pid, task),

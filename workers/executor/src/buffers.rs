@@ -79,6 +79,17 @@ impl Pool {
         Self(Arc::new(Home { elements: PIECE_ELEMENTS, mapped: true, at_once: PIECES_AT_ONCE, free }))
     }
 
+    /// Has so many free ones at least. Those that lack are made here, while others are taken meanwhile.
+    pub fn reserve(&self, buffers: usize) {
+        let free = || self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = true;
+        while made && free().len() < buffers {
+            let more = self.0.more();
+            made = !more.is_empty();
+            free().extend(more);
+        }
+    }
+
     /// A buffer with anything in it.
     #[must_use]
     pub fn take(&self) -> Buffer {
@@ -190,6 +201,18 @@ mod tests {
             drop(first);
             assert_eq!(pool.take().as_ptr(), place);
         }
+    }
+
+    #[test]
+    fn what_is_reserved_is_not_made_when_it_is_taken() {
+        let pool = Pool::mapped(3);
+        pool.reserve(2);
+        let reserved = pool.0.free.lock().unwrap().len();
+        let taken = [pool.take(), pool.take()];
+        assert_eq!((reserved, pool.0.free.lock().unwrap().len(), taken.len()), (2, 0, 2));
+        pool.reserve(1);
+        assert_eq!(pool.0.free.lock().unwrap().len(), 1, "those that are taken do not count");
+        Pool::own(3).reserve(1);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! Writes shards, manifests and the final model behind the training, on a thread of its own with a bounded queue.
 //!
 //! The trainer hands over a reference to its replica, not a copy. This thread copies its shard out, hashes the whole and lets go; if the
-//! trainer's next update comes sooner than that, the update works on a copy. So training pauses for one memory copy at most, and
-//! usually not at all. Reading is in `restore.rs`.
+//! trainer's next update comes sooner than that, it waits, or works on a copy where this thread has something else to write first. So training
+//! pauses for one copy at most, and usually not at all. The shard is copied into the memory of the one before: memory that is touched for the first time
+//! takes ten times as long. Reading is in `restore.rs`.
 //!
 //! Next on a job's path: `storage/src/checkpoint/mod.rs`.
 
 use crate::inbox::{Event, Saved, WriteFailure};
 use crate::program::Program;
+use crate::replica::Reading;
 use crate::tokens::WriterTokens;
 use events_schema::{Digest, Generation, JobId, WriterToken};
 use object_store::ObjectStore;
@@ -40,6 +42,8 @@ pub enum Task {
         count: u16,
         /// The replica at the checkpoint's step.
         replica: Arc<Vec<f32>>,
+        /// Goes with it.
+        reading: Reading,
     },
     /// What makes shards a checkpoint.
     Manifest(CheckpointId, Vec<ShardWritten>),
@@ -51,6 +55,8 @@ pub enum Task {
         at: CheckpointId,
         /// The replica there.
         replica: Arc<Vec<f32>>,
+        /// Goes with it.
+        reading: Reading,
         /// How long getting hold of it took.
         read: Duration,
     },
@@ -85,6 +91,8 @@ struct Writer {
     replica_len: u64,
     inbox: SyncSender<Event>,
     tokens: Arc<WriterTokens>,
+    /// The memory of the last shard.
+    shard: Vec<f32>,
 }
 
 impl CheckpointWriter {
@@ -96,7 +104,7 @@ impl CheckpointWriter {
         inbox: SyncSender<Event>,
     ) -> io::Result<Self> {
         let (tasks, waiting) = sync_channel(TASKS_MAX);
-        let writer = Writer {
+        let mut writer = Writer {
             runtime: Arc::clone(&program.runtime),
             store: Arc::clone(&program.store),
             job: program.job.clone(),
@@ -105,6 +113,7 @@ impl CheckpointWriter {
             replica_len: program.lengths().replica as u64,
             inbox,
             tokens,
+            shard: Vec::new(),
         };
         std::thread::Builder::new().name("ebb-checkpoint".to_owned()).spawn(move || writer.run(&waiting))?;
         Ok(Self { tasks, backlog: VecDeque::new(), under_way: 0 })
@@ -152,7 +161,7 @@ impl CheckpointWriter {
 }
 
 impl Writer {
-    fn run(&self, tasks: &Receiver<Task>) {
+    fn run(&mut self, tasks: &Receiver<Task>) {
         while let Ok(task) = tasks.recv() {
             let checkpoint = task.checkpoint();
             let event =
@@ -163,13 +172,16 @@ impl Writer {
         }
     }
 
-    fn write(&self, task: Task) -> Result<Event, CheckpointWriteError> {
+    fn write(&mut self, task: Task) -> Result<Event, CheckpointWriteError> {
         match task {
-            Task::Shard { checkpoint, index, count, replica } => self.write_shard(checkpoint, index, count, replica),
+            Task::Shard { checkpoint, index, count, replica, reading } => {
+                self.write_shard(checkpoint, index, count, (replica, reading))
+            }
             Task::Manifest(checkpoint, shards) => self.write_manifest(checkpoint, &shards),
-            Task::Digest { at, replica, read } => {
+            Task::Digest { at, replica, reading, read } => {
                 let begun = Instant::now();
                 let digest = replica_digest(&replica);
+                drop((replica, reading));
                 Ok(Event::Digested { at, digest, took: read + begun.elapsed() })
             }
             Task::Model(file, digest) => {
@@ -198,28 +210,29 @@ impl Writer {
     }
 
     fn write_shard(
-        &self,
+        &mut self,
         checkpoint: CheckpointId,
         index: u16,
         count: u16,
-        replica: Arc<Vec<f32>>,
+        (replica, reading): (Arc<Vec<f32>>, Reading),
     ) -> Result<Event, CheckpointWriteError> {
-        let writer = self.token(checkpoint.tag.generation)?;
-        let name = self.name(checkpoint, writer);
         let shards = cut_shards(replica.len() as u64, u32::from(count));
         let nothing = ShardRange { index: u32::from(index), first_element: 0, elements: 0 };
         let range = shards.get(usize::from(index)).copied().unwrap_or(nothing);
-        let elements = range.of(&replica).map(<[f32]>::to_vec).unwrap_or_default();
+        self.shard.clear();
+        self.shard.extend_from_slice(range.of(&replica).unwrap_or_default());
         // The trainer's next update works in place once nobody reads its replica: of one that is copied whole the copy is read.
-        let digest = if elements.len() == replica.len() {
-            drop(replica);
-            replica_digest(&elements)
+        let digest = if self.shard.len() == replica.len() {
+            drop((replica, reading));
+            replica_digest(&self.shard)
         } else {
             let digest = replica_digest(&replica);
-            drop(replica);
+            drop((replica, reading));
             digest
         };
-        let record = self.runtime.block_on(write_shard(&self.store, &name, range, &elements))?;
+        let writer = self.token(checkpoint.tag.generation)?;
+        let name = self.name(checkpoint, writer);
+        let record = self.runtime.block_on(write_shard(&self.store, &name, range, &self.shard))?;
         Ok(Event::ShardWritten(ShardWritten {
             checkpoint,
             index,
@@ -283,15 +296,22 @@ mod tests {
             replica_len: 8,
             inbox,
             tokens: Arc::default(),
+            shard: Vec::new(),
         }
     }
 
-    fn shard_of(writer: &Writer, index: u16) -> ShardWritten {
+    fn shard_of(writer: &mut Writer, index: u16) -> ShardWritten {
         shard_of_all(writer, index, 2)
     }
 
-    fn shard_of_all(writer: &Writer, index: u16, count: u16) -> ShardWritten {
-        let task = Task::Shard { checkpoint: CHECKPOINT, index, count, replica: Arc::new(vec![1.0; 8]) };
+    fn shard_of_all(writer: &mut Writer, index: u16, count: u16) -> ShardWritten {
+        let task = Task::Shard {
+            checkpoint: CHECKPOINT,
+            index,
+            count,
+            replica: Arc::new(vec![1.0; 8]),
+            reading: Reading::default(),
+        };
         match writer.write(task).unwrap() {
             Event::ShardWritten(shard) => shard,
             _ => unreachable!(),
@@ -303,12 +323,12 @@ mod tests {
     #[test]
     fn a_manifest_names_what_was_written_or_is_not_written() {
         let (old, new) = (WriterToken([1; 16]), WriterToken([2; 16]));
-        let writer = writer();
+        let mut writer = writer();
         writer.tokens.add(GENERATION, old);
-        let first = shard_of(&writer, 0);
-        let both = [first.clone(), shard_of(&writer, 1)];
+        let first = shard_of(&mut writer, 0);
+        let both = [first.clone(), shard_of(&mut writer, 1)];
         writer.tokens.add(GENERATION, new);
-        let mixed = [first, shard_of(&writer, 1)];
+        let mixed = [first, shard_of(&mut writer, 1)];
         let said = writer.write_manifest(CHECKPOINT, &mixed).err().unwrap();
         assert!(matches!(said, CheckpointWriteError::Mixed { generation: GENERATION }), "{said}");
         let foreign = both.clone().map(|shard| ShardWritten { writer: Some(WriterToken([9; 16])), ..shard });
@@ -326,16 +346,22 @@ mod tests {
 
     #[test]
     fn a_shard_that_is_the_whole_replica_has_the_digest_of_all() {
-        let writer = writer();
+        let mut writer = writer();
         writer.tokens.add(GENERATION, WriterToken([1; 16]));
-        let whole = shard_of_all(&writer, 0, 1);
+        let whole = shard_of_all(&mut writer, 0, 1);
         assert_eq!((whole.elements, whole.replica_digest), (8, replica_digest(&[1.0; 8])));
-        assert_eq!(shard_of(&writer, 1).replica_digest, whole.replica_digest);
+        assert_eq!(shard_of(&mut writer, 1).replica_digest, whole.replica_digest);
     }
 
     fn shard(generation: u64) -> Task {
         let tag = Tag { generation: Generation(generation), revision: 0 };
-        Task::Shard { checkpoint: CheckpointId { step: Step(3), tag }, index: 0, count: 1, replica: Arc::default() }
+        Task::Shard {
+            checkpoint: CheckpointId { step: Step(3), tag },
+            index: 0,
+            count: 1,
+            replica: Arc::default(),
+            reading: Reading::default(),
+        }
     }
 
     fn generation(task: &Task) -> Option<u64> {
@@ -362,7 +388,13 @@ mod tests {
         let (tasks, waiting) = sync_channel(TASKS_MAX);
         let mut writer = CheckpointWriter { tasks, backlog: VecDeque::new(), under_way: 0 };
         assert!((0..2).all(|_| writer.offer(shard(3))));
-        writer.put(Task::Shard { checkpoint: CHECKPOINT, index: 0, count: 1, replica: Arc::default() });
+        writer.put(Task::Shard {
+            checkpoint: CHECKPOINT,
+            index: 0,
+            count: 1,
+            replica: Arc::default(),
+            reading: Reading::default(),
+        });
         let before = CheckpointId { step: Step(3), ..CHECKPOINT };
         assert!(!writer.offer(Task::Manifest(before, Vec::new())), "what the job does not stand still for is left out");
         writer.put(Task::Manifest(before, Vec::new()));
@@ -382,7 +414,7 @@ mod tests {
         writer.done();
         assert!(writer.is_idle());
         let (replica, read) = (Arc::new(vec![1.5]), Duration::ZERO);
-        assert!(writer.offer(Task::Digest { at: CHECKPOINT, replica, read }));
+        assert!(writer.offer(Task::Digest { at: CHECKPOINT, replica, reading: Reading::default(), read }));
         assert!(!writer.is_idle() && writer.offer(shard(2)), "a checkpoint waits for it");
         let digest = waiting.try_recv().unwrap();
         let Event::Digested { at: CHECKPOINT, digest, .. } = self::writer().write(digest).unwrap() else {

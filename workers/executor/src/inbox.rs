@@ -6,6 +6,7 @@
 
 use crate::control::Heard;
 use crate::network::Link;
+use crate::room::Room;
 use crate::stretch::Stretch;
 use events_schema::orders::JobOrder;
 use events_schema::{Digest, Generation, TraceContext};
@@ -52,6 +53,8 @@ pub enum Event {
     },
     /// A stretch of bulk data.
     Bulk(LinkId, Bulk, Stretch),
+    /// Room for a growth is there.
+    RoomMade(Room),
     /// A newcomer's data is at hand.
     Warmed(Generation),
     /// This member's shard is in the store.

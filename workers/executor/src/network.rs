@@ -1,11 +1,12 @@
 //! Links to peers: a listener, dials, and per link one thread that reads and one that writes (`outbox.rs`). Knows frames, not what they mean, and not
 //! which link is wanted: `workers-member` says so. The trainer never waits here.
 
-use crate::buffers::{Pool, SharedElements};
+use crate::buffers::{Buffer, Pool, SharedElements};
 use crate::handshake::{self, HandshakeError, Identity, Timed};
 use crate::inbox::Event;
 use crate::lending::{Files, Lender};
 use crate::outbox::{Outbox, Outgoing, Queue, Sent, frame};
+use crate::replica::Reading;
 use crate::stretch::Stretch;
 use crate::sums::OutgoingSlice;
 use crate::wire::{
@@ -186,26 +187,41 @@ impl Network {
         self.put(slice.to, Outgoing::Bulk { header, data: slice.data, range: slice.range });
     }
 
-    /// Sends stretches of a replica to several peers, as they are now. They are copied on a thread of their own, which then lets go of the replica: who trains
-    /// waits for that copy at the most, and for no link.
-    pub fn send_aside(&self, to: &[Peer], replica: Arc<Vec<f32>>, ranges: [Range<usize>; 2], tag: Tag, step: Step) {
+    /// Sends stretches of a replica to several peers, as they are now. They are copied on a thread of their own, into `room` if it is long enough, which then
+    /// lets go of the replica and of what is given here: who trains waits for that copy at the most, and for no link.
+    pub fn send_aside(
+        &self,
+        to: &[Peer],
+        (replica, reading): (Arc<Vec<f32>>, Reading),
+        ranges: [Range<usize>; 2],
+        (tag, step): (Tag, Step),
+        room: Option<Buffer>,
+    ) {
         let used = to.iter().filter_map(|peer| self.links.get(self.used.get(peer)?));
         let outboxes: Vec<Arc<Outbox>> = used.map(|link| Arc::clone(&link.outbox)).collect();
-        let copying = move || {
-            let copied = |range: &Range<usize>| {
-                (range.start, range.len(), Arc::new(replica[range.clone()].to_vec()) as SharedElements)
-            };
-            let copies: Vec<_> = ranges.iter().filter(|range| !range.is_empty()).map(copied).collect();
-            drop(replica);
-            for (offset, len, data) in copies {
+        let copy = move || {
+            let elements = ranges.iter().map(ExactSizeIterator::len).sum();
+            let room = room.filter(|room| room.len() >= elements);
+            let mut copy = room.unwrap_or_else(|| Buffer::from(vec![0.0; elements]));
+            let mut stretches = Vec::new();
+            let mut start = 0;
+            for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+                let place = start..start + range.len();
+                start = place.end;
+                copy[place.clone()].copy_from_slice(&replica[range.clone()]);
+                stretches.push((range.start, place));
+            }
+            drop((replica, reading));
+            let data = Arc::new(copy) as SharedElements;
+            for (offset, range) in stretches {
                 let header =
                     Header { frame: Frame::Bulk(Kind::Replica), tag, step, offset: offset as u64, payload_len: 0 };
                 outboxes.iter().for_each(|outbox| {
-                    outbox.put(Outgoing::Bulk { header, data: Arc::clone(&data), range: 0..len });
+                    outbox.put(Outgoing::Bulk { header, data: Arc::clone(&data), range: range.clone() });
                 });
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("ebb-copy".to_owned()).spawn(copying) {
+        if let Err(error) = std::thread::Builder::new().name("ebb-copy".to_owned()).spawn(copy) {
             tracing::error!(%error, "no thread is left to copy the replica for a newcomer; it is given up at the deadline of its proposal");
         }
     }

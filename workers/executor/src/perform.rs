@@ -4,10 +4,13 @@ use crate::buffers::SharedElements;
 use crate::checkpoint::Task as Writing;
 use crate::inbox::Event;
 use crate::program::ProgramError;
+use crate::replica::Reading;
 use crate::restore::{Restored, restore};
+use crate::room::{Makers, Room};
 use crate::stretch::Stretch;
 use crate::sums::OutgoingSlice;
 use crate::trainer::{Input, TrainError, Trainer};
+use crate::workload::Workload;
 use events_schema::control::{ExecutorHop, FromExecutor};
 use events_schema::fact::Entry;
 use events_schema::report::Report;
@@ -15,7 +18,7 @@ use events_schema::{Generation, Rank, Step};
 use std::io::Write;
 use std::ops::Range;
 use std::time::Instant;
-use workers_member::{Done, Exit, GradientFrom, In, Kind, Need, Out, Part, Task, Unit};
+use workers_member::{Done, Exit, GradientFrom, In, Kind, Need, Out, Part, Room as Wanted, Task, Unit};
 use workers_memory::Segment;
 use workers_session::CheckpointId;
 use workers_torch::OnPart;
@@ -36,8 +39,12 @@ impl<W: Write> Trainer<W> {
                 return self.unless_failed(sent);
             }
             Out::SendAside { to, tag, step, ranges } => {
-                let sent = self.replica.shared(&mut self.program.workload);
-                let sent = sent.map(|replica| self.network.send_aside(&to, replica, ranges, tag, step));
+                let room = self.room.aside.take();
+                self.replica.spare = self.room.replica.take();
+                let sent = self.replica.shared(&mut self.program.workload).map(|replica| {
+                    let replica = (replica, self.replica.read());
+                    self.network.send_aside(&to, replica, ranges, (tag, step), room);
+                });
                 return self.unless_failed(sent);
             }
             Out::Reduce(tag, step, action) => {
@@ -46,6 +53,7 @@ impl<W: Write> Trainer<W> {
             }
             Out::Begin { alone } => {
                 if self.log_membership() {
+                    self.room = Room::default();
                     self.followed(ExecutorHop::Join)?;
                 }
                 self.sums.begin(alone);
@@ -55,10 +63,12 @@ impl<W: Write> Trainer<W> {
             Out::Compute(unit) => return self.compute(unit).map(Some),
             Out::Load(generation, entry) => return self.load(generation, &entry),
             Out::Adopt(_) => self.replica.adopt(),
-            Out::Expect(need) => self.replica.expect(need),
+            Out::Expect(Need::Replica) => self.replica.expect(self.room.replica.take()),
+            Out::Expect(Need::Gradient) => self.replica.expect_gradient(),
             Out::Fill { offset, payload } => self.replica.fill(offset, &payload),
             Out::Supplied(_) => self.replica.supplied(),
-            Out::Unexpect => drop(self.replica.take_supply()),
+            Out::Unexpect => self.replica.unexpect(),
+            Out::MakeRoom(wanted) => self.make_room(wanted),
             Out::Warm(generation, ranks, step) => return self.warm(generation, ranks, step),
             Out::Prefetch(ranks, step) => {
                 let expected = self.program.prefetch(&ranks, step);
@@ -142,8 +152,8 @@ impl<W: Write> Trainer<W> {
                 self.replica.apply(workload, mean, step)?;
             }
             GradientFrom::Supply => {
-                let mean = self.replica.take_supply();
-                self.replica.apply(workload, mean.into(), step)?;
+                let mean = self.replica.take_gradient();
+                self.replica.apply(workload, mean, step)?;
             }
         }
         Ok(())
@@ -182,6 +192,16 @@ impl<W: Write> Trainer<W> {
         }
     }
 
+    fn make_room(&self, wanted: Wanted) {
+        let makers = Makers {
+            lengths: self.program.lengths(),
+            elsewhere: matches!(self.program.workload, Workload::Torch(_)),
+            gradients: self.gradients.clone(),
+            pieces: self.network.pieces(),
+        };
+        makers.make(wanted, self.inbox.clone());
+    }
+
     fn warm(&mut self, generation: Generation, ranks: Vec<Rank>, step: Step) -> Result<Option<Input>, TrainError> {
         let inbox = self.inbox.clone();
         let warmed = self.program.warm(ranks, step, move || {
@@ -214,7 +234,9 @@ impl<W: Write> Trainer<W> {
         let writing = match task {
             Task::Shard { checkpoint, index, count } => {
                 let replica = self.replica.shared(&mut self.program.workload)?;
-                Writing::Shard { checkpoint, index, count, replica }
+                // Behind an upload it is not known when the writer comes to it.
+                let reading = if self.checkpoints.is_idle() { self.replica.read() } else { Reading::default() };
+                Writing::Shard { checkpoint, index, count, replica, reading }
             }
             Task::Manifest(checkpoint, shards) => Writing::Manifest(checkpoint, shards),
             Task::Model => {
@@ -238,7 +260,8 @@ impl<W: Write> Trainer<W> {
         }
         let begun = Instant::now();
         let replica = self.replica.shared(&mut self.program.workload)?;
-        self.checkpoints.offer(Writing::Digest { at, replica, read: begun.elapsed() });
+        let (read, reading) = (begun.elapsed(), self.replica.read());
+        self.checkpoints.offer(Writing::Digest { at, replica, reading, read });
         Ok(())
     }
 

@@ -59,7 +59,7 @@ pub fn train_plain_steps(
         Program::open(job.clone(), order, store_url, torch, StorePatience::default(), ComputingProcess::default())?;
     let (workers, lengths) = (program.workers(), program.lengths());
     let ranks: Vec<Rank> = (0..workers).map(Rank).collect();
-    let mut replica = Replica::new(lengths);
+    let mut replica = Replica::new(lengths, program.workload.pool());
     replica.load(program.workload.initial_replica()?);
     replica.adopt();
     let (mut losses, mut evaluations) = (Vec::new(), Vec::new());
@@ -118,7 +118,7 @@ pub fn cold_start(
         Program::open(job.clone(), order, store_url, torch, StorePatience::default(), ComputingProcess::default())?;
     let open = begun.elapsed();
     let begun = Instant::now();
-    let mut replica = Replica::new(program.lengths());
+    let mut replica = Replica::new(program.lengths(), program.workload.pool());
     replica.load(program.workload.initial_replica()?);
     let replica_out = begun.elapsed();
     replica.adopt();

@@ -3,14 +3,15 @@
 //!
 //! Shared by reference with whoever sends or saves it; an update that comes while somebody still reads works on a copy.
 
-use crate::buffers::Buffer;
+use crate::buffers::{Buffer, Pool};
 use crate::program::ProgramError;
 use crate::workload::{Version, View, Workload};
 use events_schema::Step;
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use workers_engine::Update;
-use workers_member::Need;
 use workers_torch::Lengths;
 
 /// How often an update looks whether the last reader let go before it copies the replica.
@@ -28,8 +29,14 @@ pub struct Replica {
     version: Version,
     /// The mean gradient that led there.
     gradient: Option<Arc<Buffer>>,
+    /// Where gradients that come are kept.
+    gradients: Pool,
     /// What is on its way from peers.
-    supply: Option<(Need, Vec<f32>)>,
+    supply: Option<Supply>,
+    /// Each ends when somebody who soon lets go of `data` has done so.
+    readers: Vec<Receiver<Infallible>>,
+    /// Into which it is read where only the workload has it, the next time.
+    pub spare: Option<Vec<f32>>,
     /// Made or read here, and not yet adopted.
     loaded: Vec<f32>,
     /// Updates that had to copy first.
@@ -38,17 +45,33 @@ pub struct Replica {
     pub held: Duration,
 }
 
+/// Held by somebody who reads the replica, for as long as that: until it is dropped the next update waits.
+#[derive(Debug, Default)]
+pub struct Reading {
+    _until: Option<Sender<Infallible>>,
+}
+
+/// Elements that peers send; those that are not there yet are anything.
+#[derive(Debug)]
+enum Supply {
+    Replica(Vec<f32>),
+    Gradient(Buffer),
+}
+
 impl Replica {
-    /// None yet.
+    /// None yet; gradients that come will lie in buffers of this pool.
     #[must_use]
-    pub fn new(lengths: Lengths) -> Self {
+    pub fn new(lengths: Lengths, gradients: Pool) -> Self {
         Self {
             lengths,
             data: Arc::default(),
             elsewhere: false,
             version: Version::default(),
             gradient: None,
+            gradients,
             supply: None,
+            readers: Vec::new(),
+            spare: None,
             loaded: Vec::new(),
             copies: 0,
             held: Duration::ZERO,
@@ -58,10 +81,17 @@ impl Replica {
     /// The whole of it, for reading beside the training.
     pub fn shared(&mut self, workload: &mut Workload) -> Result<Arc<Vec<f32>>, ProgramError> {
         if let (true, Workload::Torch(torch)) = (self.elsewhere, workload) {
-            self.data = Arc::new(torch.read_replica()?);
+            self.data = Arc::new(torch.read_replica(self.spare.take())?);
             self.elsewhere = false;
         }
         Ok(Arc::clone(&self.data))
+    }
+
+    /// Somebody reads it who is done before an update could copy it.
+    pub fn read(&mut self) -> Reading {
+        let (reading, reader) = channel();
+        self.readers.push(reader);
+        Reading { _until: Some(reading) }
     }
 
     /// The last mean gradient.
@@ -75,7 +105,7 @@ impl Replica {
     #[must_use]
     pub fn view(&self) -> View<'_> {
         let elements = match &self.supply {
-            Some((Need::Replica, supply)) => &supply[..self.lengths.compute.min(supply.len())],
+            Some(Supply::Replica(supply)) => &supply[..self.lengths.compute.min(supply.len())],
             _ => &*self.data,
         };
         View { elements, version: self.version }
@@ -98,23 +128,31 @@ impl Replica {
         (self.gradient, self.supply, self.elsewhere) = (None, None, false);
     }
 
-    /// Has room for what peers supply.
-    pub fn expect(&mut self, need: Need) {
-        let len = match need {
-            Need::Replica => {
-                (self.data, self.gradient, self.elsewhere) = (Arc::default(), None, false);
-                self.next_version();
-                self.lengths.replica
-            }
-            Need::Gradient => self.lengths.gradient,
-        };
-        self.supply = Some((need, vec![0.0; len]));
+    /// A replica comes from peers, into `room` if there is such.
+    pub fn expect(&mut self, room: Option<Vec<f32>>) {
+        (self.data, self.gradient, self.elsewhere) = (Arc::default(), None, false);
+        self.next_version();
+        let room = room.filter(|room| room.len() == self.lengths.replica);
+        self.supply = Some(Supply::Replica(room.unwrap_or_else(|| vec![0.0; self.lengths.replica])));
+    }
+
+    /// A gradient comes from peers.
+    pub fn expect_gradient(&mut self) {
+        self.supply = Some(Supply::Gradient(self.gradients.take()));
+    }
+
+    /// What comes is of no use any more.
+    pub fn unexpect(&mut self) {
+        self.supply = None;
     }
 
     /// Takes a stretch of what is supplied.
     pub fn fill(&mut self, offset: usize, elements: &[f32]) {
-        let place = self.supply.as_mut().and_then(|(_, supply)| supply.get_mut(offset..offset + elements.len()));
-        if let Some(place) = place {
+        let supply = self.supply.as_mut().map(|supply| match supply {
+            Supply::Replica(replica) => &mut replica[..],
+            Supply::Gradient(gradient) => &mut gradient[..],
+        });
+        if let Some(place) = supply.and_then(|supply| supply.get_mut(offset..offset + elements.len())) {
             place.copy_from_slice(elements);
         }
     }
@@ -122,12 +160,18 @@ impl Replica {
     /// What was supplied is the replica.
     pub fn supplied(&mut self) {
         self.next_version();
-        self.data = Arc::new(self.take_supply());
+        self.data = match self.supply.take() {
+            Some(Supply::Replica(replica)) => Arc::new(replica),
+            _ => Arc::default(),
+        };
     }
 
-    /// Takes out what was supplied.
-    pub fn take_supply(&mut self) -> Vec<f32> {
-        self.supply.take().map(|(_, supply)| supply).unwrap_or_default()
+    /// Takes out the gradient that was supplied.
+    pub fn take_gradient(&mut self) -> Buffer {
+        match self.supply.take() {
+            Some(Supply::Gradient(gradient)) => gradient,
+            _ => Buffer::from(Vec::new()),
+        }
     }
 
     /// Applies the mean gradient of `step`.
@@ -150,6 +194,10 @@ impl Replica {
 
     fn apply_in_place(&mut self, update: &Update, mean: &[f32], step: Step) {
         let begun = Instant::now();
+        // They are soon done; a copy of all of it would take longer than what is left of theirs.
+        for reader in self.readers.drain(..) {
+            let _ = reader.recv();
+        }
         // A writer that has just sent the last piece is about to let go.
         for _ in 0..READER_YIELDS {
             if Arc::strong_count(&self.data) == 1 {
@@ -181,7 +229,7 @@ mod tests {
 
     fn trained(steps: u64) -> Replica {
         let mut workload = workload();
-        let (mut replica, elements) = (Replica::new(workload.lengths()), workload.lengths().gradient);
+        let (mut replica, elements) = (Replica::new(workload.lengths(), workload.pool()), workload.lengths().gradient);
         replica.load(workload.initial_replica().unwrap());
         replica.adopt();
         for s in 0..steps {
@@ -196,8 +244,8 @@ mod tests {
 
     #[test]
     fn a_newcomer_has_the_parameters_before_the_rest() {
-        let (mut from, mut newcomer) = (trained(3), Replica::new(workload().lengths()));
-        newcomer.expect(Need::Replica);
+        let (mut from, mut newcomer) = (trained(3), Replica::new(workload().lengths(), workload().pool()));
+        newcomer.expect(None);
         let data = whole(&mut from);
         newcomer.fill(0, &data[..8]);
         assert_eq!(newcomer.view().elements, &data[..8]);
@@ -209,12 +257,12 @@ mod tests {
     #[test]
     fn a_laggard_gets_to_the_same_bits_by_the_gradient() {
         let (mut ahead, mut behind) = (trained(4), trained(3));
-        behind.expect(Need::Gradient);
+        behind.expect_gradient();
         let gradient = ahead.gradient().unwrap();
         behind.fill(0, &gradient[..3]);
         behind.fill(3, &gradient[3..]);
-        let mean = behind.take_supply();
-        behind.apply(&mut workload(), mean.into(), Step(3)).unwrap();
+        let mean = behind.take_gradient();
+        behind.apply(&mut workload(), mean, Step(3)).unwrap();
         assert_eq!(whole(&mut behind), whole(&mut ahead));
         assert_eq!(**behind.gradient().unwrap(), **ahead.gradient().unwrap(), "it can help others now");
     }
@@ -232,12 +280,25 @@ mod tests {
     }
 
     #[test]
+    fn an_update_waits_for_a_copy_and_makes_none_of_its_own() {
+        let mut replica = trained(1);
+        let (data, reading) = (whole(&mut replica), replica.read());
+        let copier = std::thread::spawn(move || {
+            let copy = data.to_vec();
+            drop((data, reading));
+            copy
+        });
+        replica.apply(&mut workload(), vec![1.0; 8].into(), Step(1)).unwrap();
+        assert_eq!((copier.join().unwrap(), replica.copies), (whole(&mut trained(1)).to_vec(), 0));
+    }
+
+    #[test]
     fn other_contents_have_another_version() {
         let mut replica = trained(0);
         let mut versions = vec![replica.view().version];
         replica.apply(&mut workload(), vec![1.0; 8].into(), Step(0)).unwrap();
         versions.push(replica.view().version);
-        replica.expect(Need::Replica);
+        replica.expect(None);
         versions.push(replica.view().version);
         replica.supplied();
         versions.push(replica.view().version);

@@ -5,6 +5,7 @@
 //!
 //! Next on a job's path: `workers/member/src/member.rs`.
 
+use crate::buffers::Pool;
 use crate::checkpoint::CheckpointWriter;
 use crate::control::{Agent, ControlError};
 use crate::following::Following;
@@ -13,6 +14,7 @@ use crate::life::Life;
 use crate::network::Network;
 use crate::program::{Program, ProgramError};
 use crate::replica::Replica;
+use crate::room::Room;
 use crate::stretch::Stretch;
 use crate::sums::Sums;
 use crate::wire::PIECE_ELEMENTS;
@@ -74,6 +76,10 @@ pub struct Trainer<W: Write> {
     pub(crate) inbox: SyncSender<Event>,
     pub(crate) replica: Replica,
     pub(crate) sums: Sums,
+    /// Where buffers of gradients come from.
+    pub(crate) gradients: Pool,
+    /// For the next growth.
+    pub(crate) room: Room,
     pub(crate) life: Arc<Life>,
     /// When the word of life was set last, in the machine's time.
     life_set: Duration,
@@ -103,15 +109,18 @@ impl<W: Write> Trainer<W> {
         life: Arc<Life>,
         following: Following,
     ) -> Self {
+        let gradients = program.workload.pool();
         Self {
             member: Member::new(config(Peer(executor.number), &program)),
             class,
-            sums: Sums::new(program.workload.pool(), network.pieces()),
+            sums: Sums::new(gradients.clone(), network.pieces()),
             network,
             agent,
             checkpoints,
             inbox,
-            replica: Replica::new(program.lengths()),
+            replica: Replica::new(program.lengths(), gradients.clone()),
+            gradients,
+            room: Room::default(),
             life,
             life_set: Duration::ZERO,
             started: Instant::now(),
@@ -205,6 +214,10 @@ impl<W: Write> Trainer<W> {
             }
             Event::Message { link, envelope, bytes } => In::Message { link, envelope, bytes },
             Event::Bulk(link, bulk, payload) => In::Bulk { link, bulk, payload },
+            Event::RoomMade(room) => {
+                self.room = room;
+                In::RoomMade
+            }
             Event::Warmed(generation) => In::Warmed(generation),
             Event::ShardWritten(shard) => self.written(Written::Shard(shard)),
             Event::ManifestWritten(checkpoint, saved) => self.written(Written::Manifest(checkpoint, saved)),

@@ -156,9 +156,9 @@ impl Torch {
         if shared.segment().is_some() { Ok(shared) } else { Err(no_memory().into()) }
     }
 
-    /// The replica that it has.
-    pub fn read_replica(&mut self) -> Result<Vec<f32>, ProgramError> {
-        Ok(self.job.read_replica()?)
+    /// The replica that it has, in `room` if that is as long.
+    pub fn read_replica(&mut self, room: Option<Vec<f32>>) -> Result<Vec<f32>, ProgramError> {
+        Ok(self.job.read_replica(room)?)
     }
 }
 

@@ -158,6 +158,8 @@ pub enum In<P> {
     Loaded(Generation, Step),
     /// [`Out::Warm`] is done.
     Warmed(Generation),
+    /// [`Out::MakeRoom`] is done, or there is no more memory.
+    RoomMade,
     /// [`Out::Digest`] is done.
     Digested {
         /// Of the replica at this boundary.
@@ -281,6 +283,18 @@ pub struct StateTransfer {
     pub range: Range<usize>,
 }
 
+/// Memory that a growth will need, and that is better touched before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// For a replica that peers send, and for the gradients that follow it.
+    Replica,
+    /// For a copy of so many elements of the replica, which newcomers are sent, and for gradients that are sent while the next one is computed.
+    Aside {
+        /// Of all stretches together.
+        elements: usize,
+    },
+}
+
 /// What is to be written to the store.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Task {
@@ -375,6 +389,8 @@ pub enum Out<P> {
     Supplied(Step),
     /// What is supplied is not awaited any more.
     Unexpect,
+    /// Make room beside whatever else is done, then [`In::RoomMade`].
+    MakeRoom(Room),
     /// Have the data of these ranks ready around this step, then [`In::Warmed`].
     Warm(Generation, Vec<Rank>, Step),
     /// These ranks are read next, from this step on.

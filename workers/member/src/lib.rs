@@ -31,13 +31,14 @@ mod meter;
 mod pace;
 mod progress;
 mod replica;
+mod room;
 mod save;
 mod step;
 mod suspicion;
 
 pub use event::{
-    Bulk, Cause, Config, Done, Evaluation, Exit, GradientFrom, In, Kind, LinkId, Need, Out, Part, Saved, StateTransfer,
-    Task, Unit, Written,
+    Bulk, Cause, Config, Done, Evaluation, Exit, GradientFrom, In, Kind, LinkId, Need, Out, Part, Room, Saved,
+    StateTransfer, Task, Unit, Written,
 };
 pub use follow::behind_max;
 pub use member::Member;

@@ -13,6 +13,7 @@ use crate::links::{Links, Taken};
 use crate::meter::Meter;
 use crate::pace::Pace;
 use crate::replica::Replica;
+use crate::room::Waiting;
 use crate::save::Saving;
 use crate::step::Flow;
 use crate::suspicion::{GRACE, LINKING_GRACE, REPEAT, Suspect, Suspicion};
@@ -53,6 +54,8 @@ pub struct Member<P> {
     pub(crate) replica: Replica,
     /// What is sent to a newcomer beside the others' steps.
     pub(crate) following: Option<Following<P>>,
+    /// Wishes to be sent the replica that wait for room.
+    pub(crate) waiting: Waiting,
     pub(crate) flow: Flow<P>,
     pub(crate) saving: Saving,
     pub(crate) meter: Meter,
@@ -103,6 +106,7 @@ impl<P> Member<P> {
             early: Early::new(&config),
             replica: Replica::new(&config),
             following: None,
+            waiting: Waiting::default(),
             flow: Flow::default(),
             saving: Saving::default(),
             meter: Meter::default(),
@@ -187,6 +191,7 @@ impl<P> Member<P> {
                 }
             }
             In::Loaded(generation, step) => self.on_loaded(generation, step),
+            In::RoomMade => self.on_room_made(),
             In::Warmed(generation) => self.inputs.push_back(Input::Warmed(generation)),
             In::Digested { at, digest, took } => {
                 self.pace.on_digested(took);
@@ -252,6 +257,9 @@ impl<P> Member<P> {
             return self.cut(peer, Cause::Breach);
         }
         self.note(peer, &envelope);
+        if envelope.message == Message::FollowRequest {
+            return self.hear_with_room(peer, envelope);
+        }
         self.inputs.push_back(Input::Message(peer, envelope));
     }
 
@@ -289,6 +297,7 @@ impl<P> Member<P> {
 
     fn on_lost(&mut self, peer: Peer) {
         self.early.forget(peer);
+        self.waiting.forget(peer);
         if self.session.membership().is_some_and(|m| m.has(peer)) {
             self.meter.on_loss(self.now);
         }
@@ -379,6 +388,9 @@ impl<P> Member<P> {
                 if self.links.dial(peer) {
                     self.out.push(Out::Dial(peer, address));
                 }
+            }
+            Output::Send(to, envelope) if envelope.message == Message::FollowRequest => {
+                self.ask_with_room(to, envelope);
             }
             Output::Send(to, envelope) => self.out.push(Out::Say(to, envelope)),
             Output::Load(generation, entry) => {

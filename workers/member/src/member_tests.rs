@@ -40,7 +40,7 @@ pub(crate) fn membership(generation: u64, workers: u16, peers: &[u32]) -> Member
     Membership { tag: Tag { generation: Generation(generation), revision: 0 }, seats, leader: Peer(peers[0]) }
 }
 
-fn proposal(generation: u64, entry: Entry, workers: u16, peers: &[u32]) -> In<()> {
+pub(crate) fn proposal(generation: u64, entry: Entry, workers: u16, peers: &[u32]) -> In<()> {
     let of = membership(generation, workers, peers);
     let id = |peer: Peer| ExecutorId { job: JobId::parse("job-a").unwrap(), number: peer.0 };
     let member = |seat: &Seat| Seated {
@@ -77,7 +77,7 @@ fn lost(out: &[Out<()>]) -> Vec<(u32, u64)> {
 }
 
 /// Two members of which the other has joined; this one, `Peer(0)`, leads and computes.
-fn running() -> Member<()> {
+pub(crate) fn running() -> Member<()> {
     let mut member = Member::new(config(0, 2, 100));
     member.handle(at(0), proposal(1, Entry::Fresh, 2, &[0, 1]));
     member.handle(at(1), In::Linked(link(1, 7)));

@@ -315,13 +315,14 @@ impl TorchJob {
         if !self.initial {
             *self = Self::start(self.start.clone())?;
         }
-        self.read_replica()
+        self.read_replica(None)
     }
 
-    /// The child's replica.
-    pub fn read_replica(&mut self) -> Result<Vec<f32>, TorchError> {
+    /// The child's replica, in `room` if that is as long.
+    pub fn read_replica(&mut self, room: Option<Vec<f32>>) -> Result<Vec<f32>, TorchError> {
         self.ask(b'S', &[])?;
-        let mut replica = vec![0f32; self.lengths.replica];
+        let room = room.filter(|room| room.len() == self.lengths.replica);
+        let mut replica = room.unwrap_or_else(|| vec![0f32; self.lengths.replica]);
         self.replica.read_exact_at(bytemuck::cast_slice_mut(&mut replica), 0)?;
         Ok(replica)
     }

@@ -425,6 +425,7 @@ impl World {
                 assert!(shell.replica == self.reference.replicas[step.0 as usize], "a copy with other bits");
             }
             Out::Unexpect => shell.supply = None,
+            Out::MakeRoom(_) => shell.inbox.push_back(In::RoomMade),
             Out::Warm(generation, ..) => shell.inbox.push_back(In::Warmed(generation)),
             Out::Prefetch(..) | Out::Telemetry(_) => {}
             Out::Write { task, needed } => self.write(me, task, needed),
