@@ -129,7 +129,11 @@ pub enum Command {
     },
     /// Train one job's ranks; started by an agent, never by hand
     #[command(hide = true)]
-    Executor,
+    Executor {
+        /// Send copies of sums, as between hosts.
+        #[arg(long)]
+        copy: bool,
+    },
     /// Look at a log without a service: whether it folds, and what stands in it
     Log {
         /// What to do.

@@ -61,6 +61,7 @@ use output::Output;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use tokio::runtime::Handle;
+use workers_executor::collective::Memory;
 
 /// Runs one command line; the exit code says how it went (see `ebb --help`).
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -121,10 +122,10 @@ fn hide(error: &mut clap::Error) {
 
 fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failure> {
     match &cli.command {
-        Command::Executor => {
+        Command::Executor { copy } => {
             // It exports nothing: what it does for a trace its agent says, and its lines are kept beside it.
             let _no_exports = telemetry(cli, "ebb-executor", "info", None)?;
-            return workers_executor::run(ebb_telemetry::follow)
+            return workers_executor::run(ebb_telemetry::follow, if *copy { Memory::Copied } else { Memory::Lent })
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(|e| Failure::local("the executor ended before its job", e));
         }
@@ -223,7 +224,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         | Command::Log { .. }
         | Command::Store { .. }
         | Command::BenchMember(_)
-        | Command::Executor
+        | Command::Executor { .. }
         | Command::Completion { .. }
         | Command::Short(_) => Ok(()),
     }

@@ -113,6 +113,7 @@ impl Running {
             python: args.python.clone(),
             hidden: vec![home.folder().to_owned()],
             devices,
+            executors: args.executors.clone(),
         };
         let agent = roles::agent::start(parts).await?;
         let agent_token_file = roles::controller::agent_token_file(home);

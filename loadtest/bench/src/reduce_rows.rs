@@ -1,4 +1,4 @@
-//! The canonical sum of 100 MB, and of 1 GB, between real processes, against copying as much in memory once.
+//! The canonical sum of 100 MB, and of 1 GB, between real processes, against as many copies of as much at once: what their memory gives.
 //!
 //! Each member is this program again (`ebb bench-member`), so that links, buffers and scheduling are those of executors.
 
@@ -9,7 +9,7 @@ use loadtest_harness::HarnessError;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Instant;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
@@ -47,34 +47,42 @@ async fn of_size(
     rounds: usize,
     named: &[(u16, Memory, &'static str)],
 ) -> Result<Vec<Row>, HarnessError> {
-    let copy = memory_copy(elements, rounds);
     let mut rows = Vec::new();
     for &(members, memory, name) in named {
+        let copies = copies_at_once(elements, rounds, members);
         let times = between_processes(members, memory, elements, rounds).await?;
         rows.push(Row {
             name,
             value: times.median(),
             unit: "ms",
-            baseline_name: "ms a memory copy",
-            baseline: copy.median(),
+            baseline_name: "ms as many memory copies at once",
+            baseline: copies.median(),
             note: times.spread(),
         });
     }
     Ok(rows)
 }
 
-fn memory_copy(elements: usize, rounds: usize) -> Times {
-    let from = vec![1.0f32; elements];
-    let mut to = vec![0.0f32; elements];
-    let mut copy = || {
-        let begun = Instant::now();
-        to.copy_from_slice(std::hint::black_box(&from));
-        std::hint::black_box(&to);
-        begun.elapsed()
+/// How long each of so many copies takes that are begun together.
+fn copies_at_once(elements: usize, rounds: usize, copies: u16) -> Times {
+    let together = Barrier::new(usize::from(copies));
+    let copy_all = || {
+        let (from, mut to) = (vec![1.0f32; elements], vec![0.0f32; elements]);
+        let mut copy = || {
+            together.wait();
+            let begun = Instant::now();
+            to.copy_from_slice(std::hint::black_box(&from));
+            std::hint::black_box(&to);
+            begun.elapsed()
+        };
+        // The first one pays for the pages.
+        copy();
+        (0..rounds).map(|_| copy()).collect::<Vec<_>>()
     };
-    // The first one pays for the pages.
-    copy();
-    Times::of((0..rounds).map(|_| copy()).collect::<Vec<_>>())
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..copies).map(|_| scope.spawn(copy_all)).collect();
+        Times::of(running.into_iter().filter_map(|copies| copies.join().ok()).flatten())
+    })
 }
 
 /// A member's process and what it says.

@@ -160,12 +160,12 @@ fn is_not_of_the_job(problem: &CheckpointWriteError) -> bool {
 
 /// The whole executor process, between standard input and output. Returns when it may exit with status 0.
 ///
-/// `tell_lines` is told which trace its log lines belong to, whenever that changes.
+/// `tell_lines` is told which trace its log lines belong to, whenever that changes; `memory` says how it speaks with executors of its host.
 ///
 /// Ends the process by itself when the agent says so or is gone, since it may be deep in a gradient then.
-pub fn run(tell_lines: TellLines) -> Result<(), ExecutorError> {
+pub fn run(tell_lines: TellLines, memory: Memory) -> Result<(), ExecutorError> {
     let life = Arc::new(Life::default());
-    let ended = run_until_end(&life, tell_lines);
+    let ended = run_until_end(&life, tell_lines, memory);
     if let Err(error) = &ended {
         if matches!(error.of_training(), Some(TrainError::LeftEarly)) {
             std::process::exit(STOPPED_STATUS);
@@ -185,7 +185,7 @@ pub fn run(tell_lines: TellLines) -> Result<(), ExecutorError> {
     ended
 }
 
-fn run_until_end(life: &Arc<Life>, tell_lines: TellLines) -> Result<(), ExecutorError> {
+fn run_until_end(life: &Arc<Life>, tell_lines: TellLines, memory: Memory) -> Result<(), ExecutorError> {
     end_with_any_thread();
     let mut following = Following::new(tell_lines);
     let mut input = io::stdin().lock();
@@ -231,7 +231,7 @@ fn run_until_end(life: &Arc<Life>, tell_lines: TellLines) -> Result<(), Executor
     // Of a model that is the user's own the host's class says too little.
     let found = program.workload.class(found);
     let identity = Identity { job: executor.job.clone(), me: Peer(executor.number), class: found, keys };
-    let network = Network::listen(&listen_host, identity, inbox.clone(), Memory::Lent)?;
+    let network = Network::listen(&listen_host, identity, inbox.clone(), memory)?;
     life.count_sent(network.bulk_counter());
     let address = network.address().to_string();
     let checkpoints = CheckpointWriter::start(&program, found, tokens, inbox.clone())?;

@@ -40,6 +40,9 @@ pub struct UpArgs {
     /// Which GPUs are its slots.
     #[command(flatten)]
     pub devices: DeviceArgs,
+    /// How its executors speak with each other.
+    #[command(flatten)]
+    pub executors: ExecutorArgs,
     /// Until when.
     #[command(flatten)]
     pub run: RunArgs,
@@ -136,6 +139,9 @@ pub struct AgentArgs {
     /// Which GPUs are its slots.
     #[command(flatten)]
     pub devices: DeviceArgs,
+    /// How its executors speak with each other.
+    #[command(flatten)]
+    pub executors: ExecutorArgs,
     /// Until when.
     #[command(flatten)]
     pub run: RunArgs,
@@ -186,6 +192,23 @@ pub struct DeviceArgs {
     /// slots.
     #[arg(long, value_name = "GPUS", default_value = "none")]
     pub devices: Wanted,
+}
+
+/// How executors of one machine speak with each other.
+#[derive(Debug, Clone, Args)]
+pub struct ExecutorArgs {
+    /// Whether executors of this machine read each other's gradients in memory, or are sent copies as between machines.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = GradientMemory::Lent, hide_short_help = true)]
+    pub gradient_memory: GradientMemory,
+}
+
+/// How a gradient gets from one executor of a machine to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GradientMemory {
+    /// It is read where it lies, if the kernel lets it be.
+    Lent,
+    /// It is sent.
+    Copied,
 }
 
 /// Where the HTTP API listens, and for whom.

@@ -1,7 +1,7 @@
 //! The role that has the slots of a server: starts and ends executors, which are this program again. `ebb agent` runs it alone, for
 //! another machine than the controller's.
 
-use crate::args::{AgentArgs, Isolate, MetricsArgs, PythonArgs, READABLE};
+use crate::args::{AgentArgs, ExecutorArgs, GradientMemory, Isolate, MetricsArgs, PythonArgs, READABLE};
 use crate::failure::Failure;
 use crate::home::keep_private;
 use crate::output::{Output, mention};
@@ -48,6 +48,8 @@ pub struct AgentParts {
     pub hidden: Vec<PathBuf>,
     /// GPUs that are its slots.
     pub devices: Option<Devices>,
+    /// How executors speak with each other.
+    pub executors: ExecutorArgs,
 }
 
 /// The driver's own helper. It makes the files of devices when the first CUDA program of a machine starts, with rights that programs of jobs do not
@@ -121,7 +123,7 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
         data_dir: parts.data_dir,
         listen: parts.listen,
         metrics_readers: metrics_readers(parts.metrics, &parts.host),
-        executor_command: executor_command(program),
+        executor_command: executor_command(program, &parts.executors),
         executor_host: parts.host,
         store_url: parts.store_url,
         python,
@@ -190,9 +192,11 @@ fn files(args: &PythonArgs, hidden: Vec<PathBuf>) -> Result<Option<FileAccess>, 
 }
 
 /// The command first: it is what says that no configuration is read, which an executor would find in whoever's home it runs.
-fn executor_command(program: PathBuf) -> Vec<OsString> {
+fn executor_command(program: PathBuf, args: &ExecutorArgs) -> Vec<OsString> {
     let format = ebb_telemetry::log_format().name();
-    vec![program.into_os_string(), "executor".into(), "--log-format".into(), format.into()]
+    let command = [program.into_os_string(), "executor".into(), "--log-format".into(), format.into()];
+    let copies = args.gradient_memory == GradientMemory::Copied;
+    command.into_iter().chain(copies.then(|| "--copy".into())).collect()
 }
 
 /// `ebb agent`: runs until a signal or a fatal error.
@@ -218,6 +222,7 @@ pub async fn run(args: &AgentArgs, output: Output) -> Result<(), Failure> {
         python: args.python.clone(),
         hidden: vec![args.token_file.clone()],
         devices,
+        executors: args.executors.clone(),
     };
     let agent = start(parts).await?;
     let address = format!("http://{}", agent.address());
@@ -276,7 +281,8 @@ mod tests {
     /// Executors read the configuration of the home they ran in, and one wrong line there ended all of them.
     #[test]
     fn an_executor_reads_no_configuration() {
-        let command = executor_command(PathBuf::from("ebb"));
+        let args = ExecutorArgs { gradient_memory: GradientMemory::Copied };
+        let command = executor_command(PathBuf::from("ebb"), &args);
         assert!(!crate::reads_configuration(&command), "{command:?}");
         assert!(crate::reads_configuration(&["ebb".into(), "agent".into()]));
     }

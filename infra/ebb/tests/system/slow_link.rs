@@ -1,7 +1,7 @@
 //! A newcomer whose link of 40 Mbit/s carries far less than steps make: as a member it would slow every step to it. It does not come in, the job says why and goes
 //! on at its own pace, and is the same model.
 //!
-//! The links are the loopback of a network namespace, in which the test runs itself once more. Where the kernel lets nobody make one, it says so and
+//! The links are the loopback of a network namespace, in which the test runs itself once more; executors send copies, as between machines. Where the kernel lets nobody make one, it says so and
 //! tries nothing.
 
 use crate::support::{System, WAIT_MAX, finished, plain_digest, steps, submit, until};
@@ -113,7 +113,7 @@ async fn a_newcomer_whose_link_is_slower_than_the_steps_stays_out_and_nobody_wai
     if !is_inside("a_newcomer_whose_link_is_slower_than_the_steps_stays_out_and_nobody_waits_for_it", &link).await {
         return;
     }
-    let system = System::start(2).await;
+    let system = System::start_with(2, &["--gradient-memory", "copied"]).await;
     let client = system.client();
     let (id, expected) = grown(&system).await;
     let paused = until_said(&client, &id, "job.growth_paused").await;

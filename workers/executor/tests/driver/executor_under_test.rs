@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
+use workers_executor::collective::Memory;
 
 /// Writes events as lines; spans are not used.
 struct Lines;
@@ -39,7 +40,7 @@ fn main() -> std::process::ExitCode {
         // Fails only if one is set, and none is.
         let _ = tracing::subscriber::set_global_default(Lines);
     }
-    match workers_executor::run(|_| {}) {
+    match workers_executor::run(|_| {}, Memory::Lent) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             let mut text = error.to_string();
