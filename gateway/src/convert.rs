@@ -125,6 +125,12 @@ fn reason(reason: &PlanReason) -> api::PlanReason {
         WaitCause::Class(class) => api::WaitCause::Class(class.to_string()),
         WaitCause::Speed => api::WaitCause::Speed,
         WaitCause::Quota { missing } => api::WaitCause::Quota { missing: *missing },
+        WaitCause::Link(slow) => api::WaitCause::Link(api::SlowLink {
+            server: slow.server.to_string(),
+            bytes_per_s: slow.bytes_per_s,
+            gradient_bytes_per_s: slow.gradient_bytes_per_s,
+            beta_milli: slow.beta_milli,
+        }),
         WaitCause::Backoff { until } => api::WaitCause::Backoff { until: rfc3339(*until) },
     });
     api::PlanReason { policy: reason.policy.clone(), cause: api::PlanCause::from(&reason.cause).into(), waits }

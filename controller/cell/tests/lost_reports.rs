@@ -94,7 +94,13 @@ fn a_report_that_is_refused_is_not_asked_for_again() {
         0,
         link,
         2,
-        Report::ExecutorReady { executor, address: "a".repeat(4_000), class: None, replica_bytes: None },
+        Report::ExecutorReady {
+            executor,
+            address: "a".repeat(4_000),
+            class: None,
+            replica_bytes: None,
+            gradient_bytes: None,
+        },
     );
     world.report(0, link, 3, taken_back());
     world.pass(TWO_LOOKS_MS);

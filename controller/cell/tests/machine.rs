@@ -474,7 +474,7 @@ fn what_the_watch_sees_is_decided_once() {
     for number in 0..2 {
         let executor = ExecutorId { job: job.clone(), number };
         let address = format!("127.0.0.1:{number}");
-        let ready = Report::ExecutorReady { executor, address, class: None, replica_bytes: None };
+        let ready = Report::ExecutorReady { executor, address, class: None, replica_bytes: None, gradient_bytes: None };
         world.report(0, link, 2 + u64::from(number), ready);
     }
     world.pass(1_000);

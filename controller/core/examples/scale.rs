@@ -205,7 +205,13 @@ fn of_cell(policy: &str, size: Size) -> (Cluster, Times) {
             let address = format!("127.0.0.1:{}", order.executor.number);
             ready.push(c.report(
                 server,
-                Report::ExecutorReady { executor: order.executor, address, class: None, replica_bytes: None },
+                Report::ExecutorReady {
+                    executor: order.executor,
+                    address,
+                    class: None,
+                    replica_bytes: None,
+                    gradient_bytes: None,
+                },
             ));
         }
     }

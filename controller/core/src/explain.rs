@@ -4,7 +4,7 @@
 //! thousand facts. What a plan gives a job is a fact, with its cause; this adds the rest from the state, by the policy's own order.
 
 use crate::decide::plan::{Problem, waits};
-use crate::decide::{classes, throughput};
+use crate::decide::{bandwidth, classes, throughput};
 use crate::policy::effort::Effort;
 use crate::policy::{POLICY_NAMES, Policy, Share, policy_by_name};
 use crate::state::{Job, JobPhase, Placement, State};
@@ -86,7 +86,9 @@ pub(crate) fn waits_placed(state: &State, at: TimeMs, of: (&JobId, &Job), slots:
     if missing > 0 && state.measures_speeds() && !throughput::is_faster_on_more(job, slots as u16) {
         return Some(WaitCause::Speed);
     }
-    let waits = || class_apart(state, at, of, slots).map_or(WaitCause::Slots { missing }, WaitCause::Class);
+    let class = || class_apart(state, at, of, slots).map(WaitCause::Class);
+    let link = || bandwidth::link_apart(state, at, of, slots).map(WaitCause::Link);
+    let waits = || class().or_else(link).unwrap_or(WaitCause::Slots { missing });
     (missing > 0).then(waits)
 }
 

@@ -75,6 +75,13 @@ pub const EXCHANGE_WAIT_MS_MIN: u64 = AVOID_MS_MIN / 2;
 pub const EXCHANGED_AT_ONCE_MAX: usize = 64;
 /// First time a job does not grow after a newcomer was given up; doubles each time.
 pub const GROWTH_PAUSE_MS_MIN: u64 = 30_000;
+/// A link that carries no more than this many thousandths of a job's gradients is too slow for it (β): with less than one every step takes as long as the link
+/// does, and with a tenth more a newcomer catches up after nine gradients' worth of steps, and any other traffic slows the job.
+pub const BETA_REFUSED_MILLI: u64 = 1_100;
+/// First time that a link which was found to be slow is counted on to be; doubles each time. To find out costs a start, and as much of a copy as tells.
+pub const LINK_AVOID_MS_MIN: u64 = 300_000;
+/// For how long a first quarter of a second of a copy counts: until it is said what the whole second was, or that the newcomer has fallen behind.
+pub const LINK_SUSPECTED_MS: u64 = 10_000;
 /// Longest such times.
 pub const AVOID_MS_MAX: u64 = 3_600_000;
 /// How long a member that exited with status 0 may stay unexplained: the leader's word about it travels another way.

@@ -65,6 +65,7 @@ pub(crate) fn training(job: &JobId, members: u16, said: &Value) -> State {
             address: String::new(),
             class: None,
             replica_bytes: None,
+            gradient_bytes: None,
         });
     }
     facts.push(Fact::GenerationProposed { job: job.clone(), proposal });

@@ -80,6 +80,7 @@ async fn telemetry_is_believed_only_of_jobs_that_run_there() {
         address: "127.0.0.1:1".to_owned(),
         class: None,
         replica_bytes: None,
+        gradient_bytes: None,
     };
     agent.send(AgentMessage::Telemetry(telemetry())).await;
     agent.report(2, ready).await;

@@ -101,7 +101,13 @@ async fn what_is_retired_is_deleted_and_what_nothing_counts_is_swept_up_after_a_
     agent
         .report(
             2,
-            Report::ExecutorReady { executor, address: "127.0.0.1:1".to_owned(), class: None, replica_bytes: None },
+            Report::ExecutorReady {
+                executor,
+                address: "127.0.0.1:1".to_owned(),
+                class: None,
+                replica_bytes: None,
+                gradient_bytes: None,
+            },
         )
         .await;
     let orders = agent.orders(|orders| orders.executors.iter().any(|order| order.job.proposal.is_some())).await;

@@ -568,5 +568,19 @@ data! {
         /// The numeric class of the slots that it needs.
         #[serde(skip_serializing_if = "Option::is_none")]
         class: Option<String>,
+        /// The link that is too slow.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        link: Option<SlowLink>,
+    }
+    /// A link that is too slow for a job.
+    SlowLink {
+        /// The server whose link it is; the fastest of them, if there are several.
+        server: String,
+        /// Bytes per second that it was measured to carry.
+        bytes_per_s: u64,
+        /// Bytes of gradients that the job's steps make in a second.
+        gradient_bytes_per_s: u64,
+        /// The first over the second, in thousandths; more than 1,100 are needed.
+        beta_milli: u64,
     }
 }

@@ -385,6 +385,12 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
             slots: *slots,
             devices: (!devices.is_empty()).then(|| devices.iter().map(|device| device.uuid.clone()).collect()),
         }),
+        Fact::LinkMeasured { server, from, bytes_per_s, until, .. } => PublicEvent::LinkMeasured(LinkMeasured {
+            server: server.to_string(),
+            from: from.iter().map(ToString::to_string).collect(),
+            bytes_per_s: *bytes_per_s,
+            until: rfc3339(*until),
+        }),
         Fact::AgentGone { server } => PublicEvent::AgentGone(AgentGone { server: server.to_string() }),
         Fact::ServerForgotten { server } => {
             PublicEvent::ServerForgotten(ServerForgotten { server: server.to_string() })
@@ -477,12 +483,13 @@ impl From<&fact::PlanCause> for PlanCause {
             fact::PlanCause::Lost => PlanCause::Lost,
             fact::PlanCause::Nothing => PlanCause::Nothing,
             fact::PlanCause::Speed => PlanCause::Speed,
+            fact::PlanCause::Link => PlanCause::Link,
         }
     }
 }
 
 fn waits(reason: &PlanReason) -> Option<Waits> {
-    let nothing = Waits { what: WaitKind::Offers, missing: None, job: None, until: None, class: None };
+    let nothing = Waits { what: WaitKind::Offers, missing: None, job: None, until: None, class: None, link: None };
     Some(match reason.waits.as_ref()? {
         fact::WaitCause::Slots { missing } => Waits { what: WaitKind::Slots, missing: Some(*missing), ..nothing },
         fact::WaitCause::Job(job) => Waits { what: WaitKind::Job, job: Some(job.to_string()), ..nothing },
@@ -492,6 +499,12 @@ fn waits(reason: &PlanReason) -> Option<Waits> {
         fact::WaitCause::Class(class) => Waits { what: WaitKind::Class, class: Some(class.to_string()), ..nothing },
         fact::WaitCause::Speed => Waits { what: WaitKind::Speed, ..nothing },
         fact::WaitCause::Quota { missing } => Waits { what: WaitKind::Quota, missing: Some(*missing), ..nothing },
+        fact::WaitCause::Link(slow) => {
+            let fact::SlowLink { server, bytes_per_s, gradient_bytes_per_s, beta_milli } = slow.clone();
+            let server = server.to_string();
+            let link = SlowLink { server, bytes_per_s, gradient_bytes_per_s, beta_milli };
+            Waits { what: WaitKind::Link, link: Some(link), ..nothing }
+        }
         fact::WaitCause::Backoff { until } => {
             Waits { what: WaitKind::Backoff, until: Some(rfc3339(*until)), ..nothing }
         }

@@ -21,6 +21,17 @@ data! {
         /// The server's name.
         server: String,
     }
+    /// The link of a server was measured.
+    LinkMeasured {
+        /// The server.
+        server: String,
+        /// The servers that it was sent something from.
+        from: Vec<String>,
+        /// Bytes per second, from all of them together.
+        bytes_per_s: u64,
+        /// Jobs whose gradients it is too slow for do without the server until then; after that one may try it again.
+        until: String,
+    }
     /// A server is forgotten.
     ServerForgotten {
         /// The server's name.

@@ -159,6 +159,8 @@ public_events! {
     AgentGone = "dev.ebb.agent.gone.v1" about event => &event.server;
     /// A server has been gone for long, and no fleet declares a slot of it.
     ServerForgotten = "dev.ebb.server.forgotten.v1" about event => &event.server;
+    /// The link of a server was found to be slow, or faster than it was known to be.
+    LinkMeasured = "dev.ebb.server.link_measured.v1" about event => &event.server;
     /// A command had no effect.
     CommandRefused = "dev.ebb.command.refused.v1" about event => &event.subject;
     /// An input could not be read, and had no effect.

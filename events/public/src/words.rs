@@ -31,6 +31,8 @@ words! {
         Nothing,
         /// Fewer, because on fewer it is as fast, or faster, as far as its speeds were measured.
         Speed,
+        /// Fewer, because the link of a server is too slow for its gradients.
+        Link,
     }
     /// What a job waits for.
     WaitKind {
@@ -52,6 +54,8 @@ words! {
         Speed,
         /// Its tenant's quota, which other jobs of the tenant have.
         Quota,
+        /// A server with a faster link: those of all others that lend would slow each of its steps.
+        Link,
     }
     /// What the members of a job that makes no progress wait for.
     StallCause {

@@ -158,6 +158,9 @@ pub enum Fact {
         /// Bytes of its job's replica; none of a whole program, nor of earlier builds.
         #[n(3)]
         replica_bytes: Option<u64>,
+        /// Bytes of a gradient of it; none of a whole program, nor of earlier builds.
+        #[n(4)]
+        gradient_bytes: Option<u64>,
     },
     /// It is to leave at the next boundary, at the latest at the deadline, when its agent kills it.
     #[n(13)]
@@ -757,6 +760,25 @@ pub enum Fact {
         #[n(2)]
         step_us: u64,
     },
+    /// How fast a server's link to others is, where it is so slow that as a member an executor there would slow its job, or was.
+    #[n(97)]
+    LinkMeasured {
+        /// Which server.
+        #[n(0)]
+        server: ServerId,
+        /// The servers that it was sent something from, together: of two or more it is its own link that is slow, of one it may be either's.
+        #[n(1)]
+        from: Vec<ServerId>,
+        /// Bytes per second.
+        #[n(2)]
+        bytes_per_s: u64,
+        /// It is counted on until then: after that a job may find out whether the link is mended.
+        #[n(3)]
+        until: TimeMs,
+        /// How often in a row it was found to be no faster.
+        #[n(4)]
+        found: u32,
+    },
     /// A tenant has so many slots guaranteed from now on, under a policy that knows of quotas.
     #[n(91)]
     QuotaSet {
@@ -907,6 +929,9 @@ pub enum PlanCause {
     /// Fewer, because on fewer it is as fast, or faster, as far as its speeds were measured.
     #[n(6)]
     Speed,
+    /// Fewer, because the link of a server is too slow for its gradients.
+    #[n(7)]
+    Link,
 }
 
 /// What a job waits for.
@@ -951,6 +976,26 @@ pub enum WaitCause {
         #[n(0)]
         missing: u32,
     },
+    /// A server with a faster link: whatever else is lent is on servers whose links would slow each of its steps.
+    #[n(9)]
+    Link(#[n(0)] SlowLink),
+}
+
+/// A link that is too slow for a job, and what the job needs.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct SlowLink {
+    /// The server whose link it is; the fastest of them, if there are several.
+    #[n(0)]
+    pub server: ServerId,
+    /// Bytes per second that it was measured to carry.
+    #[n(1)]
+    pub bytes_per_s: u64,
+    /// Bytes of gradients that the job's steps make in a second.
+    #[n(2)]
+    pub gradient_bytes_per_s: u64,
+    /// The first over the second, in thousandths.
+    #[n(3)]
+    pub beta_milli: u64,
 }
 
 /// Why an executor has to leave.

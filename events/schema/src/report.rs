@@ -80,6 +80,9 @@ pub enum Report {
         /// Bytes of its job's replica; none of a whole program. Not said by earlier builds.
         #[n(3)]
         replica_bytes: Option<u64>,
+        /// Bytes of a gradient of it; none of a whole program. Not said by earlier builds.
+        #[n(4)]
+        gradient_bytes: Option<u64>,
     },
     /// An executor's process is reaped and its slot free.
     #[n(3)]
@@ -417,6 +420,19 @@ pub enum Report {
         #[n(3)]
         behind_steps: u64,
     },
+    /// How fast a newcomer is sent the replica while it follows. From the newcomer: at once, and when that was long enough to be relied on.
+    #[n(37)]
+    LinkMeasured {
+        /// The newcomer.
+        #[n(0)]
+        executor: ExecutorId,
+        /// Bytes per second, from all members together: the most of any stretch of a quarter of a second.
+        #[n(1)]
+        bytes_per_s: u64,
+        /// Whether that was measured for long enough to be relied on, or until the replica was whole.
+        #[n(2)]
+        settled: bool,
+    },
     /// How long a step usually takes in this generation; once a generation that lasts. From its leader.
     #[n(32)]
     ThroughputMeasured {
@@ -466,7 +482,8 @@ impl Report {
             | Report::CheckpointUnreadable { .. }
             | Report::ReplicasDiffer { .. }
             | Report::NewcomerFallsBehind { .. }
-            | Report::ThroughputMeasured { .. } => false,
+            | Report::ThroughputMeasured { .. }
+            | Report::LinkMeasured { .. } => false,
         }
     }
 }

@@ -233,6 +233,8 @@ pub enum WaitCause {
         /// So many slots of it are missing to those that it asked for.
         missing: u32,
     },
+    /// A server with a faster link: whatever else is lent is on servers whose links would slow each of its steps.
+    Link(SlowLink),
     /// A pause after repeated failures of its executors.
     Backoff {
         /// Until then.
@@ -243,6 +245,20 @@ pub enum WaitCause {
     #[serde(untagged)]
     #[schemars(skip)]
     Other(Value),
+}
+
+/// A link that is too slow for a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct SlowLink {
+    /// The server whose link it is; the fastest of them, if there are several.
+    pub server: String,
+    /// Bytes per second that it was measured to carry.
+    pub bytes_per_s: u64,
+    /// Bytes of gradients that the job's steps make in a second.
+    pub gradient_bytes_per_s: u64,
+    /// The first over the second, in thousandths; more than 1,100 are needed.
+    pub beta_milli: u64,
 }
 
 /// A change of a job's number of slots.

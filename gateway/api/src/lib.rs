@@ -37,8 +37,8 @@ pub use fleet::{
 };
 pub use job::{
     Checkpoint, Checkpoints, DamagedCheckpoint, DryRun, Evaluation, ExitCause, GrowthPaused, Job, JobPage, JobPhase,
-    LinkedFile, Log, Logs, LossNotice, LostMember, Metrics, Outcome, PlanReason, Progress, Restart, Scaling, Stall,
-    Straggler, UnreadableCheckpoint, WaitCause,
+    LinkedFile, Log, Logs, LossNotice, LostMember, Metrics, Outcome, PlanReason, Progress, Restart, Scaling, SlowLink,
+    Stall, Straggler, UnreadableCheckpoint, WaitCause,
 };
 pub use model::{Device, Elastic, Model, Requirements};
 pub use problem::{FieldProblem, Problem, ProblemKind};

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, bytes, line};
 use crate::sentences::{kind, sentence};
-use crate::wire::{Job, words};
+use crate::wire::{Job, Sentence, WaitCause, words};
 use gateway_api::pages::BEGINNING;
 use gateway_client::{Answer, Client, EventPages, Events};
 use serde_json::{Value, json};
@@ -170,7 +170,7 @@ impl Story {
             Output::Json => bytes(beginning(job.as_it_came(), earlier).as_bytes()),
             Output::Name => {}
             Output::Table => {
-                let waits = job.reason.as_ref().map(|reason| words(&reason.waits)).filter(|waits| !waits.is_empty());
+                let waits = job.reason.as_ref().and_then(|reason| reason.waits.as_ref()).map(WaitCause::sentence);
                 let waits = waits.map(|waits| format!("; now it waits for {waits}")).unwrap_or_default();
                 line(format!("{} is {} on {} slots{waits}", job.id, job.phase, job.slots.len()));
                 if earlier > 0 {

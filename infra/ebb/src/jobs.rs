@@ -11,7 +11,7 @@ use crate::try_here::{self, Here};
 use crate::watch::{self, Show, Until};
 use crate::wire::{
     DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Restart, Sentence, Stall, Straggler,
-    UnreadableCheckpoint, words,
+    UnreadableCheckpoint, WaitCause, words,
 };
 use gateway_api::{DryRun, JobPhase, Model};
 use gateway_client::{Answer, Body, Client, ClientError, Stretch, WantedJobs, fresh_key};
@@ -203,7 +203,7 @@ fn row(job: &Job) -> Vec<String> {
         (Some(p), None) => format!("{:.4}", p.loss),
         (None, None) => String::new(),
     };
-    let waits = job.reason.as_ref().map(|r| words(&r.waits)).unwrap_or_default();
+    let waits = job.reason.as_ref().and_then(|r| r.waits.as_ref()).map(in_short).unwrap_or_default();
     vec![
         job.id.clone(),
         job.name.clone(),
@@ -214,6 +214,14 @@ fn row(job: &Job) -> Vec<String> {
         job.submitted_at.clone(),
         waits,
     ]
+}
+
+/// What a job waits for, in a column.
+fn in_short(waits: &WaitCause) -> String {
+    match waits {
+        WaitCause::Link(link) => format!("link of {}", link.server),
+        other => words(other),
+    }
 }
 
 /// `ebb job ID`.
@@ -288,7 +296,7 @@ fn describe(job: &Job) -> String {
         ("generation", job.generation.map(|g| g.to_string()).unwrap_or_default()),
         ("progress", progress.unwrap_or_default()),
         ("has these because", reason.unwrap_or_default()),
-        ("waits for", job.reason.as_ref().map(|r| words(&r.waits)).unwrap_or_default()),
+        ("waits for", job.reason.as_ref().and_then(|r| r.waits.as_ref()).map(WaitCause::sentence).unwrap_or_default()),
         ("last scaling", scaling.unwrap_or_default()),
         ("damaged checkpoint", job.damaged_checkpoints.last().map(DamagedCheckpoint::sentence).unwrap_or_default()),
         (

@@ -1,7 +1,7 @@
 //! A public event as a sentence, for people. Pure; what is not known here is told by its fields, so a newer service is understood as far as
 //! its words are.
 
-use crate::wire::{short, words};
+use crate::wire::{short, slow_link, words};
 use serde_json::Value;
 use std::time::UNIX_EPOCH;
 
@@ -138,6 +138,10 @@ pub fn sentence(event: &Value) -> String {
             format!("{} signals of fleet {} could not be used: {}", word("count"), word("fleet"), word("reason"))
         }
         "server.forgotten" => format!("server {} is forgotten: it was gone for long", word("server")),
+        "server.link_measured" => {
+            let rate = data["bytes_per_s"].as_u64().unwrap_or_default() as f64 / 1e6;
+            format!("the link of server {} carries {rate:.1} MB/s from {}", word("server"), word("from"))
+        }
         "command.refused" => format!("what was asked about {} was refused: {}", word("subject"), word("reason")),
         "input.refused" => {
             format!("the record at {} of `{}` was passed over: {}", word("offset"), word("stream"), word("reason"))
@@ -199,6 +203,7 @@ fn planned(data: &Value) -> String {
         "lost" => "a process or a server was lost",
         "nothing" => "it waits, is suspended or has ended",
         "speed" => "it was measured to be as fast, or faster, on fewer slots",
+        "link" => "the link of a server is too slow for its gradients",
         other => other,
     };
     let waits = &data["waits"];
@@ -215,6 +220,10 @@ fn planned(data: &Value) -> String {
         }
         Some("quota") => format!("; waits for {} more of its tenant's quota", missing.unwrap_or_default()),
         Some("speed") => "; on more slots it was measured to be no faster".to_owned(),
+        Some("link") => match serde_json::from_value(waits["link"].clone()) {
+            Ok(link) => format!("; waits for a server with a faster link: {}", slow_link(&link)),
+            Err(_) => "; waits for a server with a faster link".to_owned(),
+        },
         Some("offers") => "; waits for any slot to be lent".to_owned(),
         Some("backoff") => format!("; tried again after {}", plain(&waits["until"])),
         Some(other) => format!("; waits for {other}"),

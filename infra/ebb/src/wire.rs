@@ -2,7 +2,7 @@
 
 pub use gateway_api::{
     DamagedCheckpoint, ExitCause, Fleet, GrowthPaused, Job, LossNotice, LostMember, Metrics, Outcome, Progress,
-    Restart, Slot, Stall, Straggler, UnreadableCheckpoint,
+    Restart, Slot, SlowLink, Stall, Straggler, UnreadableCheckpoint, WaitCause,
 };
 use gateway_api::{GrowthFailure, RestartCause, StallCause, StallRemedy, Word};
 use serde::Serialize;
@@ -75,6 +75,28 @@ impl Sentence for Restart {
         };
         format!("went back to step {} ({}): {why}", self.from_step, self.at)
     }
+}
+
+impl Sentence for WaitCause {
+    fn sentence(&self) -> String {
+        match self {
+            WaitCause::Link(link) => format!("a server with a faster link: {}", slow_link(link)),
+            other => words(other),
+        }
+    }
+}
+
+/// Of a link that would slow each step of a job.
+pub fn slow_link(link: &SlowLink) -> String {
+    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    let (carries, needed) = (megabytes(link.bytes_per_s), megabytes(link.gradient_bytes_per_s));
+    format!(
+        "its steps make {needed:.1} MB of gradients a second, and the link of {} carries {carries:.1} MB/s (β {:.2}, and more than 1.10 is needed), \
+         so an executor there would slow each step to its link. A link of {:.1} MB/s would do, or longer steps (a larger batch_size)",
+        link.server,
+        link.beta_milli as f64 / 1e3,
+        needed * 1.1
+    )
 }
 
 impl Sentence for GrowthPaused {

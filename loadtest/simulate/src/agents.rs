@@ -113,7 +113,13 @@ impl World<'_> {
         let address = format!("simulated:{}", executor.number);
         self.report(
             server,
-            Report::ExecutorReady { executor: executor.clone(), address, class: None, replica_bytes: None },
+            Report::ExecutorReady {
+                executor: executor.clone(),
+                address,
+                class: None,
+                replica_bytes: None,
+                gradient_bytes: None,
+            },
         );
     }
 

@@ -116,7 +116,7 @@ fn goes_on(fact: &Fact) -> bool {
         | Fact::ExecutorLeaving { .. } | Fact::ExecutorGone { .. } | Fact::GenerationProposed { .. } | Fact::GenerationActive { .. }
         | Fact::GenerationAbandoned { .. } | Fact::MemberDeparted { .. } | Fact::JobRestarted { .. } | Fact::SlotBorrowed { .. }
         | Fact::AgentJoined { .. } | Fact::AgentGone { .. } | Fact::PeersMissing { .. } | Fact::ReplicaHeld { .. }
-        | Fact::JobScaled { .. } | Fact::JobStalled { .. } | Fact::SlotAvoided { .. } | Fact::GrowthPaused { .. } | Fact::PolicyChosen { .. }
+        | Fact::JobScaled { .. } | Fact::JobStalled { .. } | Fact::SlotAvoided { .. } | Fact::GrowthPaused { .. } | Fact::LinkMeasured { .. } | Fact::PolicyChosen { .. }
         | Fact::MemberLost { .. } | Fact::MemberStraggles { .. } | Fact::MemberKeepsUp { .. } | Fact::ExecutorStuck { .. }
         | Fact::ServerForgotten { .. } | Fact::CheckpointDamaged { .. } | Fact::CheckpointUnreadable { .. }
         // Something is wrong.

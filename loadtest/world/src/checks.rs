@@ -13,6 +13,7 @@ use crate::numbers::{REPLICA, Reference};
 use crate::people::{Asked, TAKE_BACK_GRACE_MS};
 use crate::phase::Phase;
 use crate::schedule::{Schedule, Setup};
+use crate::slowed::Slowed;
 use crate::time::At;
 use crate::weather::CORE_NEEDS_MS;
 use crate::world::{CONTROL, Event, Pid, World};
@@ -140,6 +141,7 @@ pub struct Checks {
     pub calm: Calm,
     pub losses: Losses,
     pub elsewhere: Elsewhere,
+    pub slowed: Slowed,
     pub controllers_ended: u64,
     /// How often each kind of fact counted.
     pub facts: BTreeMap<Kind, u64>,
@@ -176,6 +178,7 @@ impl Checks {
             calm: Calm::default(),
             losses: Losses::default(),
             elsewhere: Elsewhere::default(),
+            slowed: Slowed::default(),
             controllers_ended: 0,
             facts: BTreeMap::new(),
             met: Met::new(),
@@ -436,6 +439,7 @@ impl World {
         self.check_settled();
         self.check_losses();
         self.check_elsewhere();
+        self.check_slowed();
         let Some(healed_at) = self.healed_at else { return };
         let since_ms = self.now().since_ms(healed_at);
         if since_ms + LOOK_MS < CORE_NEEDS_MS.0 || since_ms > CORE_NEEDS_MS.1 {

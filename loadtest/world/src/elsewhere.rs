@@ -1,5 +1,7 @@
 //! A job that avoids a slot is not left on it beside an idle one: whatever policy plans, and of how many slots the job is, it goes on elsewhere.
 //!
+//! A slot of a server whose link was found to be slow is none that it could have.
+//!
 //! Looked at before the healing too: a plan is made every second, so a job waits for longer only where nobody could plan.
 
 use crate::checks::TAKE_OVER_MS;
@@ -33,6 +35,7 @@ fn left_on(truth: &State, id: &JobId, job: &Job) -> Option<SlotId> {
             && truth.is_present(other)
             && truth.kind(other) == truth.kind(slot)
             && !job.avoids(other, truth.at())
+            && !truth.is_link_slow(&other.server)
     };
     truth.slots().find(instead).map(|_| slot.clone())
 }

@@ -210,13 +210,14 @@ impl World {
 
     fn on_built(&mut self, pid: Pid) {
         let Some(place) = self.processes.get(&pid).map(|process| process.place) else { return };
-        let replica_bytes = Some(REPLICA as u64 * self.schedule.setup.element_bytes);
+        let bytes = |elements: usize| Some(elements as u64 * self.schedule.setup.element_bytes);
+        let (replica_bytes, gradient_bytes) = (bytes(REPLICA), bytes(PARAMETERS));
         let Some(executor) = self.executor_mut(pid) else { return };
         executor.listens = true;
         let (id, order) = (executor.id.clone(), executor.order.clone());
         let unread = std::mem::take(&mut executor.unread);
-        let ready =
-            Report::ExecutorReady { executor: id, address: format!("{place}:{}", pid.0), class: None, replica_bytes };
+        let address = format!("{place}:{}", pid.0);
+        let ready = Report::ExecutorReady { executor: id, address, class: None, replica_bytes, gradient_bytes };
         self.say_to_agent(pid, FromExecutor::Report(ready));
         self.send_in(0, pid, Input::Alive);
         self.on_frame(pid, ToExecutor::Order(Box::new(order)));
@@ -346,7 +347,13 @@ impl World {
                 let (digest, took) = (self.mutants.digest(&replica), Duration::from_micros(DIGEST_US));
                 self.send_in(DIGEST_US, pid, Input::Member(In::Digested { at, digest, took }));
             }
-            Out::Report(report) => self.say_to_agent(pid, FromExecutor::Report(report)),
+            Out::Report(mut report) => {
+                // The member counts four bytes to an element; here one stands for more.
+                if let Report::LinkMeasured { bytes_per_s, .. } = &mut report {
+                    *bytes_per_s = *bytes_per_s / 4 * self.schedule.setup.element_bytes;
+                }
+                self.say_to_agent(pid, FromExecutor::Report(report));
+            }
             Out::Telemetry(telemetry) => self.say_to_agent(pid, FromExecutor::Telemetry(telemetry)),
             Out::WakeAt(at) => self.wake_at(pid, at.as_micros() as u64),
             Out::Exit(exit) => {

@@ -49,11 +49,13 @@ pub enum Mutant {
     NobodyCompares,
     /// A job stays on the slots of its policy's plan, also on those that it avoids.
     NobodyGoesElsewhere,
+    /// Nobody hears how fast newcomers are sent the replica.
+    NobodyMeasuresLinks,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 14] = [
+    pub const ALL: [Mutant; 15] = [
         Mutant::StaleLossesAreDropped,
         Mutant::ActiveIsSaidLate,
         Mutant::NobodyWatches,
@@ -68,6 +70,7 @@ impl Mutant {
         Mutant::StoreIsGivenUp,
         Mutant::NobodyCompares,
         Mutant::NobodyGoesElsewhere,
+        Mutant::NobodyMeasuresLinks,
     ];
 
     /// The one of this name, as schedules and commands write it.
@@ -103,25 +106,20 @@ impl Mutants {
         if self.has(Mutant::NobodyWatches) && matches!(message, AgentMessage::Progress { .. }) {
             return None;
         }
-        if self.has(Mutant::StaleLossesAreDropped)
-            && let AgentMessage::Report {
-                number,
-                at,
-                report: Report::PeersMissing { job, generation, begun: true, .. },
-                ..
-            } = &message
-        {
-            let in_force = truth.job(job).and_then(Job::active).map(|active| active.proposal.generation);
-            // Its number still has to be taken, as of any report without effect.
-            let silent = Report::SlotTakenBack {
-                slot: SlotId { server: nobody(), index: u16::MAX },
-                asked_ms: None,
-                within_ms: None,
-            };
-            let dropped = AgentMessage::Report { number: *number, at: *at, report: silent, trace: None };
-            return Some(if in_force == Some(*generation) { message } else { dropped });
-        }
-        Some(message)
+        let AgentMessage::Report { number, at, report, .. } = &message else { return Some(message) };
+        let is_dropped = match report {
+            Report::PeersMissing { job, generation, begun: true, .. } => {
+                let in_force = truth.job(job).and_then(Job::active).map(|active| active.proposal.generation);
+                self.has(Mutant::StaleLossesAreDropped) && in_force != Some(*generation)
+            }
+            Report::LinkMeasured { .. } => self.has(Mutant::NobodyMeasuresLinks),
+            _ => false,
+        };
+        // Its number still has to be taken, as of any report without effect.
+        let slot = SlotId { server: nobody(), index: u16::MAX };
+        let silent = Report::SlotTakenBack { slot, asked_ms: None, within_ms: None };
+        let dropped = AgentMessage::Report { number: *number, at: *at, report: silent, trace: None };
+        Some(if is_dropped { dropped } else { message })
     }
 
     /// For how much longer a controller's time stands still when its wall clock jumps.

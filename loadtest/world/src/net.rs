@@ -202,8 +202,9 @@ impl World {
         };
         let jitter_us = self.schedule.setup.jitter_us;
         let later_us = if jitter_us > 0 { self.random.below(jitter_us) } else { 0 };
+        let bytes_per_s = self.schedule.setup.bytes_per_s([conn.ends[0].place, conn.ends[1].place]);
         let wire = &mut conn.wires[from];
-        let sent = wire.busy_until.max(now).plus_us(bytes * 1_000_000 * times / self.schedule.setup.link_bytes_per_s);
+        let sent = wire.busy_until.max(now).plus_us(bytes * 1_000_000 * times / bytes_per_s);
         wire.busy_until = sent;
         let arrival = sent.plus_us(conn.latency_us + later_us).max(wire.last_arrival);
         wire.last_arrival = arrival;

@@ -42,6 +42,9 @@ pub struct Setup {
     pub jitter_us: u64,
     /// Of a link between two executors, one way.
     pub link_bytes_per_s: u64,
+    /// A server whose links to all others carry less, for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_link: Option<SlowLink>,
     /// Of one executor's reads or writes.
     pub store_bytes_per_s: u64,
     /// Bytes that one element stands for.
@@ -75,6 +78,13 @@ impl Setup {
         workers_member::behind_max(elements(REPLICA), elements(PARAMETERS))
     }
 
+    /// What a connection between two hosts carries.
+    #[must_use]
+    pub fn bytes_per_s(&self, between: [Place; 2]) -> u64 {
+        let slow = self.slow_link.filter(|slow| between[0] != between[1] && between.contains(&(slow.server + 1)));
+        slow.map_or(self.link_bytes_per_s, |slow| slow.bytes_per_s)
+    }
+
     /// Whether every job is promised to run on the core: its policy gives each its minimum, and there is room for all of them.
     #[must_use]
     pub fn grants_all(&self) -> bool {
@@ -91,6 +101,15 @@ fn many_restarts() -> u32 {
 /// The policy of the schedules that name none.
 fn usual_policy() -> String {
     "ebb".to_owned()
+}
+
+/// A server with slow links.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SlowLink {
+    /// The server.
+    pub server: u16,
+    /// What each of them carries, one way.
+    pub bytes_per_s: u64,
 }
 
 /// One job.

@@ -136,6 +136,7 @@ fn failures() -> Vec<(u64, Fact)> {
         address: format!("host-1:{number}"),
         class: None,
         replica_bytes: None,
+        gradient_bytes: None,
     };
     let leaving = |number, deadline| {
         let cause = LeaveCause::Useless;

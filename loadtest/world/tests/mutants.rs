@@ -31,3 +31,23 @@ fn a_panic_that_discards_inputs_is_found() {
     println!("{found:?}");
     assert!(found.is_some(), "nobody noticed");
 }
+
+/// One server's link carries a twentieth more than the gradients of the job's steps: it would come in, and slow each of them.
+const SLOW_LINK: &str = include_str!("found/a-newcomer-has-a-slow-link.json");
+
+#[test]
+fn a_link_that_nobody_measures_is_found() {
+    let schedule = serde_json::from_str(SLOW_LINK).unwrap();
+    let finding = |mutants: &Mutants| run(&schedule, mutants).finding.map(|finding| finding.property);
+    assert_eq!(finding(&Mutants::default()), None);
+    assert_eq!(finding(&Mutants(vec![Mutant::NobodyMeasuresLinks])).as_deref(), Some("no job is slowed to a link"));
+}
+
+#[test]
+fn a_slow_link_is_found_out_and_not_tried_again_at_once() {
+    let outcome = run(&serde_json::from_str(SLOW_LINK).unwrap(), &Mutants::default());
+    let facts = |kind: &str| outcome.facts.iter().filter(|((name, _), _)| name == kind).map(|(_, n)| n).sum::<u64>();
+    println!("{:?}", outcome.facts);
+    assert_eq!((facts("LinkMeasured"), facts("GrowthPaused")), (2, 0), "{:?}", outcome.facts);
+    assert_eq!(facts("ExecutorAssigned"), 2, "one stays, and one was let go: {:?}", outcome.facts);
+}

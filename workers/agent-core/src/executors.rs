@@ -161,6 +161,6 @@ fn concerns(report: &Report, executor: &ExecutorId) -> bool {
         | Report::ThroughputMeasured { job, .. } => own_job(job),
         Report::PeersMissing { job, by, .. } => own_job(job) && by == executor,
         Report::ReplicasDiffer { by, .. } | Report::NewcomerFallsBehind { by, .. } => by == executor,
-        Report::ReplicaHeld { executor: holder, .. } => holder == executor,
+        Report::ReplicaHeld { executor: of, .. } | Report::LinkMeasured { executor: of, .. } => of == executor,
     }
 }

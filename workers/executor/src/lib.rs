@@ -236,12 +236,15 @@ fn run_until_end(life: &Arc<Life>, tell_lines: TellLines, memory: Memory) -> Res
     let address = network.address().to_string();
     let checkpoints = CheckpointWriter::start(&program, found, tokens, inbox.clone())?;
     let class = program.workload.class_of_code();
-    let replica_bytes = Some(program.workload.lengths().replica as u64 * wire::ELEMENT_LEN as u64);
+    let (lengths, element_bytes) = (program.workload.lengths(), wire::ELEMENT_LEN as u64);
+    let replica_bytes = Some(lengths.replica as u64 * element_bytes);
+    let gradient_bytes = Some(lengths.gradient as u64 * element_bytes);
     agent.say(&FromExecutor::Report(Report::ExecutorReady {
         executor: executor.clone(),
         address,
         class,
         replica_bytes,
+        gradient_bytes,
     }))?;
     if let Some(span) = following.done(ExecutorHop::Prepare) {
         agent.say(&FromExecutor::Span(span))?;

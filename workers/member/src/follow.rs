@@ -3,10 +3,12 @@
 //!
 //! Bounded: members send no more steps than a follower may be behind, so that much is kept here and no more.
 
+use crate::copy_rate::{CopyRate, Rate};
 use crate::event::{Bulk, Cause, Config, Kind, Need, Out, StateTransfer};
 use crate::member::{ELEMENT_BYTES, Member};
 use crate::reduce::chunk;
-use events_schema::Step;
+use events_schema::report::Report;
+use events_schema::{ExecutorId, Step};
 use workers_session::{Input, Peer, Tag};
 
 /// A replica of at most so many bytes is sent when its newcomer comes in: the others wait for it a few milliseconds on links of a gigabit per second, less
@@ -39,6 +41,8 @@ pub(crate) struct Following<P> {
     /// Elements of it, and most of them.
     elements: usize,
     elements_max: usize,
+    /// How fast its first replica is sent.
+    rate: CopyRate,
 }
 
 impl<P> Following<P> {
@@ -46,7 +50,7 @@ impl<P> Following<P> {
         // A member may have sent all that a follower may be behind when another has not begun.
         let steps = usize::try_from(config.behind_max.unwrap_or(0)).unwrap_or(usize::MAX).saturating_add(1);
         let elements_max = config.replica_len.saturating_add(config.gradient_len.saturating_mul(steps));
-        Self { tag, kept: Vec::new(), elements: 0, elements_max }
+        Self { tag, kept: Vec::new(), elements: 0, elements_max, rate: CopyRate::default() }
     }
 
     fn keep(&mut self, from: Peer, bulk: Bulk, payload: P) -> bool {
@@ -79,6 +83,21 @@ impl<P> Member<P> {
         state && self.following.as_ref().is_some_and(|following| following.tag == bulk.tag)
     }
 
+    /// Something of the replica has arrived, which tells how fast that is sent.
+    pub(crate) fn measure_copy(&mut self, bulk: &Bulk) {
+        let bytes = ELEMENT_BYTES * bulk.elements as u64;
+        let following = self.following.as_mut().filter(|_| bulk.kind == Kind::Replica);
+        let rate = following.and_then(|following| following.rate.on_bytes(bytes, self.now));
+        self.report_rate(rate);
+    }
+
+    fn report_rate(&mut self, rate: Option<Rate>) {
+        let executor = ExecutorId { job: self.config.job.clone(), number: self.config.me.0 };
+        if let Some(Rate { bytes_per_s, settled }) = rate {
+            self.report(Report::LinkMeasured { executor, bytes_per_s, settled });
+        }
+    }
+
     /// A stretch of what this newcomer follows: used now, kept for later, or of a copy that was begun anew.
     pub(crate) fn on_followed_bulk(&mut self, from: Peer, bulk: Bulk, payload: P) {
         let need = if bulk.kind == Kind::Gradient { Need::Gradient } else { Need::Replica };
@@ -106,6 +125,8 @@ impl<P> Member<P> {
     pub(crate) fn on_followed(&mut self, step: Step) {
         let Some(following) = &mut self.following else { return };
         let (tag, kept) = (following.tag, std::mem::take(&mut following.kept));
+        let rate = following.rate.on_whole(self.now);
+        self.report_rate(rate);
         let is_in = self.membership.as_ref().is_some_and(|membership| membership.tag == tag);
         if is_in && step >= self.position {
             self.following = None;

@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`event`] (what goes in and out), [`member`] (the machine), `step.rs` (one step), [`work`] and [`reduce`] (which
 //! sums, in which order, and who gets them), `replica.rs` and `coverage.rs` (which version is here, and its arrival), `early.rs` (what came too
-//! soon), `follow.rs` (how a newcomer gets the replica beside the steps), `links.rs` and `suspicion.rs` (who is linked, who is missed), `save.rs` (checkpoints and the end), `admit.rs` (what a peer may
+//! soon), `follow.rs` and `copy_rate.rs` (how a newcomer gets the replica beside the steps, and how fast), `links.rs` and `suspicion.rs` (who is linked, who is missed), `save.rs` (checkpoints and the end), `admit.rs` (what a peer may
 //! say), `pace.rs` (what is due by time), `meter.rs` and `progress.rs` (for eyes and for the watchdog).
 //!
 //! Three rules for whoever drives it:
@@ -22,6 +22,7 @@ pub mod reduce;
 pub mod work;
 
 mod admit;
+mod copy_rate;
 mod coverage;
 mod early;
 mod follow;

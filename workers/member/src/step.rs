@@ -249,6 +249,7 @@ impl<P> Member<P> {
     /// A stretch of bulk data: used now, kept for later, or too late to matter.
     pub(crate) fn on_bulk(&mut self, from: Peer, bulk: Bulk, payload: P) {
         if self.is_followed(&bulk) {
+            self.measure_copy(&bulk);
             return self.on_followed_bulk(from, bulk, payload);
         }
         let Some(tag) = self.membership.as_ref().map(|m| m.tag) else { return self.keep_ahead(from, bulk, payload) };

@@ -28,6 +28,7 @@ pub(super) fn assigned(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &Sl
         stuck: false,
         class: None,
         replica_bytes: None,
+        gradient_bytes: None,
     };
     state.executors.insert(id.clone(), executor);
     state.slots.change(slot, |slot| slot.executor = Some(id.clone()));
@@ -38,10 +39,11 @@ pub(super) fn ready(
     id: &ExecutorId,
     address: &str,
     class: Option<Digest>,
-    replica_bytes: Option<u64>,
+    (replica_bytes, gradient_bytes): (Option<u64>, Option<u64>),
 ) {
     state.executors.change(id, |executor| {
-        (executor.address, executor.class, executor.replica_bytes) = (Some(address.to_owned()), class, replica_bytes);
+        (executor.address, executor.class) = (Some(address.to_owned()), class);
+        (executor.replica_bytes, executor.gradient_bytes) = (replica_bytes, gradient_bytes);
     });
 }
 

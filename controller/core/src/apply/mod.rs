@@ -12,8 +12,8 @@ mod generations;
 mod jobs;
 pub(crate) mod version_one;
 
-use crate::state::State;
 use crate::state::troubles::{Damage, GivenUp, Loss, Restart, Straggler, Unreadable};
+use crate::state::{Link, State};
 use events_schema::TimeMs;
 use events_schema::fact::Fact;
 
@@ -61,8 +61,8 @@ impl State {
             }
             Fact::Evaluated { job, step, metrics } => jobs::evaluated(self, job, *step, metrics.clone()),
             Fact::ExecutorAssigned { executor, slot } => generations::assigned(self, at, executor, slot),
-            Fact::ExecutorReady { executor, address, class, replica_bytes } => {
-                generations::ready(self, executor, address, *class, *replica_bytes);
+            Fact::ExecutorReady { executor, address, class, replica_bytes, gradient_bytes } => {
+                generations::ready(self, executor, address, *class, (*replica_bytes, *gradient_bytes));
             }
             Fact::ExecutorLeaving { executor, deadline, cause, verdict } => {
                 generations::leaving(self, at, executor, *deadline, *cause, verdict.as_ref());
@@ -155,6 +155,7 @@ impl State {
             Fact::MemberKeepsUp { executor } => generations::keeps_up(self, executor),
             Fact::ServerForgotten { server } => {
                 self.servers.remove(server);
+                self.links.remove(server);
                 self.slots.note_server(server, None);
             }
             Fact::PolicyChosen { policy, assumed_speeds } => {
@@ -162,6 +163,10 @@ impl State {
             }
             Fact::ThroughputMeasured { job, members, step_us } => {
                 generations::throughput_measured(self, job, *members, *step_us);
+            }
+            Fact::LinkMeasured { server, from, bytes_per_s, until, found } => {
+                let link = Link { from: from.clone(), bytes_per_s: *bytes_per_s, until: *until, found: *found };
+                self.links.insert(server.clone(), link);
             }
             Fact::PlanFailed { .. } => {
                 self.counters.plans_failed += 1;

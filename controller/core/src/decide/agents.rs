@@ -5,7 +5,7 @@
 //! process that another has replaced have no effect either. The controller's own observation `AgentGone` therefore carries the
 //! incarnation that the state knows ([`State::server`](crate::State::server)). An agent that was given up joins anew.
 
-use super::{Draft, classes, failures, fleets::hand_back, generations, leaders, members, reclaim, stalls};
+use super::{Draft, bandwidth, classes, failures, fleets::hand_back, generations, leaders, members, reclaim, stalls};
 use crate::limits::REASON_CHARS_MAX;
 use crate::state::{Job, Slot, SlotState};
 use events_schema::device::SlotDevice;
@@ -36,10 +36,11 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         }
         _ if known.is_none() => return,
         Report::AgentGone => gone(draft, &record.server),
-        Report::ExecutorReady { executor, address, class, replica_bytes } => {
+        Report::ExecutorReady { executor, address, class, replica_bytes, gradient_bytes } => {
             if is_on(draft, executor, &record.server) && !classes::refused(draft, executor, *class) {
                 let (executor, address) = (executor.clone(), address.clone());
-                draft.emit(Fact::ExecutorReady { executor, address, class: *class, replica_bytes: *replica_bytes });
+                let (class, replica_bytes, gradient_bytes) = (*class, *replica_bytes, *gradient_bytes);
+                draft.emit(Fact::ExecutorReady { executor, address, class, replica_bytes, gradient_bytes });
             }
         }
         Report::ExecutorGone { executor, exit, .. } => executor_gone(draft, record, executor, exit),
@@ -72,6 +73,11 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::NewcomerFallsBehind { .. }
         | Report::ThroughputMeasured { .. }
         | Report::PeerLost { .. } => leaders::report(draft, record),
+        Report::LinkMeasured { executor, bytes_per_s, settled } => {
+            if is_on(draft, executor, &record.server) {
+                bandwidth::measured(draft, executor, *bytes_per_s, *settled);
+            }
+        }
         Report::JobStalled { job, step, cause, blamed } if record.number == 0 => {
             stalls::stalled(draft, job, *step, *cause, blamed);
         }

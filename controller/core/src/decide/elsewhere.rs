@@ -9,7 +9,7 @@
 //!
 //! Each exchange takes one avoided slot out of the plans and puts none in, so exchanges end, and a second plan finds nothing to exchange.
 
-use super::{Draft, generations, plan, proposals};
+use super::{Draft, bandwidth, generations, plan, proposals};
 use crate::limits::{EXCHANGE_WAIT_MS_MIN, EXCHANGED_AT_ONCE_MAX, SLOW_AVOID_MS_MIN};
 use crate::state::{Job, Slot, SlotKind, State};
 use events_schema::fact::{AvoidCause, PlanCause, PlanReason};
@@ -97,7 +97,8 @@ fn replace_stragglers(draft: &mut Draft<'_>) {
         let Some(job) = draft.state.job(&id) else { continue };
         let Some(slot) = straggles(&draft.state, &id, job) else { continue };
         let Some(of_kind) = draft.state.kind(&slot).and_then(|kind| idle.get_mut(&kind)) else { continue };
-        let elsewhere = of_kind.iter().filter(|other| other.server != slot.server);
+        let slow = bandwidth::passed_over(&draft.state, draft.at, &id, job);
+        let elsewhere = of_kind.iter().filter(|other| other.server != slot.server && !slow.contains(&other.server));
         let fit = elsewhere.map(|other| fitness(job, draft.at, other)).filter(|(suspect, ..)| !suspect);
         let Some((.., other)) = fit.min() else { continue };
         of_kind.remove(&other);
@@ -123,7 +124,8 @@ fn for_idle(draft: &mut Draft<'_>, id: &JobId, idle: &mut BTreeMap<SlotKind, BTr
     let Some(job) = draft.state.job(id) else { return false };
     let Some(slot) = left(&draft.state, id, job, draft.at) else { return false };
     let Some(of_kind) = draft.state.kind(&slot).and_then(|kind| idle.get_mut(&kind)) else { return false };
-    let usable = of_kind.iter().filter(|other| !job.avoids(other, draft.at));
+    let slow = bandwidth::passed_over(&draft.state, draft.at, id, job);
+    let usable = of_kind.iter().filter(|other| !job.avoids(other, draft.at) && !slow.contains(&other.server));
     let Some(other) = usable.min_by_key(|other| fitness(job, draft.at, other)).cloned() else { return false };
     of_kind.remove(&other);
     put(draft, id, &slot, other, Some(PlanCause::Lost));

@@ -255,7 +255,7 @@ pub(super) fn avoid_while_it_begins(draft: &mut Draft<'_>, id: &JobId, slot: Slo
 }
 
 /// When something that fails now may be tried again, with so long a first pause.
-fn next_until(pause: Pause, at: TimeMs, first_ms: u64) -> TimeMs {
+pub(super) fn next_until(pause: Pause, at: TimeMs, first_ms: u64) -> TimeMs {
     at.plus_ms((first_ms << pause.failures.min(16)).min(AVOID_MS_MAX))
 }
 

@@ -65,14 +65,28 @@ impl Idle {
         Self { packing, classes }
     }
 
-    pub fn count(&self, class: &SlotKind) -> usize {
-        self.classes.get(class).map_or(0, |class| class.count)
+    /// How many there are, but for those of some servers.
+    pub fn count(&self, class: &SlotKind, passed_over: &BTreeSet<ServerId>) -> usize {
+        let Some(class) = self.classes.get(class) else { return 0 };
+        if passed_over.is_empty() {
+            return class.count;
+        }
+        let others = class.parts.iter().filter(|part| !passed_over.contains(&part.server));
+        others.map(|part| part.count).sum()
     }
 
-    /// Takes up to `count` slots for a job that is on those of `beside` already; `base` of them belong to its fewest.
-    pub fn take(&mut self, class: &SlotKind, count: usize, beside: &BTreeSet<SlotId>, base: usize) -> Vec<SlotId> {
+    /// Takes up to `count` slots for a job that is on those of `beside` already, none of some servers; `base` of them belong to its fewest.
+    pub fn take(
+        &mut self,
+        class: &SlotKind,
+        count: usize,
+        beside: &BTreeSet<SlotId>,
+        base: usize,
+        passed_over: &BTreeSet<ServerId>,
+    ) -> Vec<SlotId> {
         let mut taken = Vec::new();
         let Some(class) = self.classes.get_mut(class) else { return taken };
+        let aside = class.set_aside(passed_over);
         let near: BTreeSet<&ServerId> = beside.iter().map(|slot| &slot.server).collect();
         match self.packing {
             Packing::FirstFit | Packing::WorstFit => class.take(Among::All, count, &near, self.packing, &mut taken),
@@ -83,6 +97,7 @@ impl Idle {
                 }
             }
         }
+        class.put_back(aside);
         taken
     }
 }
@@ -94,6 +109,25 @@ impl IdleClass {
         if count > 0 {
             self.count += count;
             self.parts.push(Part { server: server.clone(), wanted_back, slots, count });
+        }
+    }
+
+    /// Takes out what there is of some servers.
+    fn set_aside(&mut self, servers: &BTreeSet<ServerId>) -> Vec<Part> {
+        if servers.is_empty() {
+            return Vec::new();
+        }
+        let all = std::mem::take(&mut self.parts).into_iter();
+        let (aside, parts) = all.partition(|part| servers.contains(&part.server));
+        self.parts = parts;
+        aside
+    }
+
+    /// The opposite.
+    fn put_back(&mut self, aside: Vec<Part>) {
+        if !aside.is_empty() {
+            self.parts.extend(aside);
+            self.parts.sort_by(|a, b| a.server.cmp(&b.server));
         }
     }
 
@@ -171,7 +205,7 @@ mod tests {
 
     fn taken(idle: &mut Idle, count: usize, beside: &[&str], base: usize) -> Vec<String> {
         let beside = beside.iter().map(|slot| slot.parse().unwrap()).collect();
-        idle.take(&KIND, count, &beside, base).iter().map(ToString::to_string).collect()
+        idle.take(&KIND, count, &beside, base, &BTreeSet::new()).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -226,7 +260,7 @@ mod tests {
         );
         let mut first = Idle::of(&state, Packing::FirstFit);
         assert_eq!(
-            (first.count(&KIND), taken(&mut first, 3, &[], 0)),
+            (first.count(&KIND, &BTreeSet::new()), taken(&mut first, 3, &[], 0)),
             (4, vec!["shared/0".to_owned(), "shared/1".to_owned(), "shared/2".to_owned()])
         );
     }
@@ -243,10 +277,22 @@ mod tests {
     }
 
     #[test]
+    fn servers_that_are_passed_over_stay_for_others() {
+        let mut of = idle(Packing::FirstFit, &[("a", 2, false), ("b", 1, false), ("c", 1, false)]);
+        let slow = BTreeSet::from([ServerId::parse("a").unwrap(), ServerId::parse("c").unwrap()]);
+        assert_eq!(of.count(&KIND, &slow), 1);
+        let taken = of.take(&KIND, 3, &BTreeSet::new(), 3, &slow);
+        assert_eq!(taken.iter().map(ToString::to_string).collect::<Vec<_>>(), ["b/0"]);
+        assert_eq!((of.count(&KIND, &slow), of.count(&KIND, &BTreeSet::new())), (0, 3));
+        let rest = of.take(&KIND, 3, &BTreeSet::new(), 3, &BTreeSet::new());
+        assert_eq!(rest.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a/0", "a/1", "c/0"]);
+    }
+
+    #[test]
     fn servers_that_the_job_is_on_come_first_within_their_group() {
         let mixed = [("a", 2, true), ("b", 4, true), ("own", 4, false)];
         let mut of = idle(Packing::BestFitApart, &mixed);
         assert_eq!(taken(&mut of, 2, &["b/7", "own/7"], 0), ["b/0", "b/1"]);
-        assert_eq!(of.count(&KIND), 8);
+        assert_eq!(of.count(&KIND, &BTreeSet::new()), 8);
     }
 }

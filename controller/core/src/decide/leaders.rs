@@ -4,7 +4,7 @@
 //! Only the generation in force counts (for "active": one that was proposed): an evicted leader that still runs somewhere
 //! changes nothing. Who misses whom is in `links.rs`.
 
-use super::{Draft, agents::slot_taken_back, checkpoints, divergence, generations, links, throughput};
+use super::{Draft, agents::slot_taken_back, bandwidth, checkpoints, divergence, links, throughput};
 use crate::state::Job;
 use events_schema::fact::Fact;
 use events_schema::report::{Outcome, Report, ReportRecord};
@@ -95,7 +95,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         }
         Report::NewcomerFallsBehind { by, generation, executor, .. } => {
             if by.job == executor.job && in_force(draft, &record.server, &by.job, *generation) {
-                generations::give_up_newcomer(draft, executor);
+                bandwidth::falls_behind(draft, executor);
             }
         }
         Report::AgentJoined { .. }
@@ -104,6 +104,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::MemberStraggles { .. }
         | Report::MemberKeepsUp { .. }
         | Report::ExecutorReady { .. }
+        | Report::LinkMeasured { .. }
         | Report::ExecutorGone { .. }
         | Report::SlotTakenBack { .. }
         | Report::SlotQuarantined { .. }

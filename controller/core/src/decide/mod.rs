@@ -9,6 +9,7 @@
 //! Next on a job's path: `controller/cell/src/lead.rs`, which makes the facts durable.
 
 mod agents;
+pub(crate) mod bandwidth;
 mod checkpoints;
 pub(crate) mod classes;
 mod datasets;
@@ -293,6 +294,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::PlanFailed { .. }
         | Fact::PolicyChosen { .. }
         | Fact::ThroughputMeasured { .. }
+        | Fact::LinkMeasured { .. }
         | Fact::QuotaSet { .. }
         | Fact::ServerForgotten { .. } => None,
     }

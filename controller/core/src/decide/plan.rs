@@ -5,7 +5,7 @@
 
 use super::Draft;
 use super::idle::Idle;
-use super::throughput;
+use super::{bandwidth, throughput};
 use crate::explain::{class_apart, waits_placed};
 use crate::limits::SIZE_SETTLE_MS;
 use crate::policy::gain;
@@ -66,7 +66,8 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
             grow(draft, &problem, index, plan.shares[index], &mut idle);
         }
     }
-    plan.wake_in_ms.map(|wait_ms| draft.at.plus_ms(wait_ms))
+    let wakes = plan.wake_in_ms.map(|wait_ms| draft.at.plus_ms(wait_ms));
+    wakes.into_iter().chain(bandwidth::tried_again_at(&draft.state, draft.at)).min()
 }
 
 /// Ends a job that waits, because a policy keeps no queue for it.
@@ -181,7 +182,13 @@ impl<'a> Problem<'a> {
                     view.curves.push(curve);
                     view.curves.len() - 1
                 });
-                view.jobs.push(JobView { curve, ..job_view(job, at, held, class, numeric) });
+                let mut of_job = JobView { curve, ..job_view(job, at, held, class, numeric) };
+                let slow = bandwidth::slots_passed_over(state, at, id, job);
+                if let Some(class) = class.filter(|_| slow > 0) {
+                    let most = view.classes[class].capacity.saturating_sub(slow);
+                    of_job.max = of_job.max.min(u16::try_from(most).unwrap_or(u16::MAX)).max(of_job.min).max(held);
+                }
+                view.jobs.push(of_job);
                 jobs.push((id, job));
             } else if let Some(class) = class {
                 // Slots of a job that is leaving them are its own until it has.
@@ -322,12 +329,18 @@ fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share
     let min = usize::from(job.spec.executors().min);
     let before = job.slots().len();
     let wanted = usize::from(share.slots) - before;
-    let free = idle.count(class).min(wanted);
+    let mut passed_over = bandwidth::passed_over(problem.state, draft.at, id, job);
+    let mut free = idle.count(class, &passed_over).min(wanted);
+    if before + free < min {
+        // Rather slowly than not at all.
+        passed_over.clear();
+        free = idle.count(class, &passed_over).min(wanted);
+    }
     if free == 0 || before + free < min {
         return;
     }
     let mut slots = job.slots().clone();
-    slots.extend(idle.take(class, wanted, job.slots(), min.saturating_sub(before)));
+    slots.extend(idle.take(class, wanted, job.slots(), min.saturating_sub(before), &passed_over));
     let cause = if slots.len() > min { PlanCause::Gain } else { PlanCause::Guarantee };
     let waits = waits(draft.at, problem, index, share, slots.len());
     let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };

@@ -134,7 +134,8 @@ pub(super) fn withdraw(draft: &mut Draft<'_>, slots: &[SlotId], cause: PlanCause
             by_job.entry(job).or_default().insert(slot.clone());
         }
     }
-    let mut idle = None;
+    // For the fewest slots of a job any will do, whatever their links.
+    let (mut idle, none) = (None, BTreeSet::new());
     for (id, lost) in by_job {
         let Some(job) = draft.state.job(&id) else { continue };
         let bounds = job.spec.executors();
@@ -152,9 +153,9 @@ pub(super) fn withdraw(draft: &mut Draft<'_>, slots: &[SlotId], cause: PlanCause
             };
             let class = kind.map(of).or(bound);
             let idle = idle.get_or_insert_with(|| Idle::of(&draft.state, Packing::default()));
-            let found = class.map_or(0, |class| idle.count(&class));
+            let found = class.map_or(0, |class| idle.count(&class, &none));
             match class.filter(|_| found >= missing) {
-                Some(class) => next.extend(idle.take(&class, missing, &next, missing)),
+                Some(class) => next.extend(idle.take(&class, missing, &next, missing, &none)),
                 None => next.clear(),
             }
         }

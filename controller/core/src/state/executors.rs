@@ -148,6 +148,7 @@ mod tests {
             stuck: false,
             class: None,
             replica_bytes: None,
+            gradient_bytes: None,
         }
     }
 

@@ -10,8 +10,9 @@
 use events_schema::command::{OfferMode, Recall};
 use events_schema::device::SlotDevice;
 use events_schema::fact::ReclaimCause;
-use events_schema::{Digest, ExecutorId, FleetId, JobId, SlotId, TimeMs};
+use events_schema::{Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TimeMs};
 use minicbor::{Decode, Encode};
+use std::collections::BTreeSet;
 
 /// An inference fleet that lends slots.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -108,6 +109,31 @@ pub struct Server {
     #[n(7)]
     #[cbor(skip_if = "Vec::is_empty")]
     pub devices: Vec<SlotDevice>,
+}
+
+/// How fast a server's link to others was when it was last found to be slow.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Link {
+    /// The servers that it was sent something from, together.
+    #[n(0)]
+    pub from: Vec<ServerId>,
+    /// Bytes per second.
+    #[n(1)]
+    pub bytes_per_s: u64,
+    /// It is counted on until then.
+    #[n(2)]
+    pub until: TimeMs,
+    /// How often in a row it was found to be no faster.
+    #[n(3)]
+    pub found: u32,
+}
+
+impl Link {
+    /// Whether it says something of what a server gets from these at this time: measured over two other servers or more, it is the server's own link that is slow;
+    /// over one alone it may as well be that one's.
+    pub(crate) fn is_between(&self, others: &BTreeSet<ServerId>, at: TimeMs) -> bool {
+        at < self.until && (self.from.len() > 1 || self.from.iter().any(|server| others.contains(server)))
+    }
 }
 
 /// What a job can find on a slot. A job's slots are of one kind; which jobs can use which kinds is for the planner to say.

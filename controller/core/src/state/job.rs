@@ -310,6 +310,9 @@ pub struct Executor {
     /// Bytes of its job's replica, as it said then.
     #[n(8)]
     pub replica_bytes: Option<u64>,
+    /// Bytes of a gradient of it.
+    #[n(9)]
+    pub gradient_bytes: Option<u64>,
 }
 
 /// Why and until when an executor has to go.

@@ -13,7 +13,7 @@ pub(crate) mod slots;
 pub mod troubles;
 
 pub use faults::Faults;
-pub use fleet::{Fleet, Server, Slot, SlotKind, SlotState};
+pub use fleet::{Fleet, Link, Server, Slot, SlotKind, SlotState};
 pub use job::{Active, Executor, Job, JobPhase, Leaving, Pace, Placement, Scaling, Service};
 pub use memory::CommandMemory;
 
@@ -74,6 +74,10 @@ pub struct State {
     #[n(15)]
     #[cbor(default, skip_if = "Table::is_empty")]
     pub(crate) tenants: Table<TenantId, u32>,
+    /// Servers whose links were found to be slow, until they are forgotten.
+    #[n(16)]
+    #[cbor(default, skip_if = "Table::is_empty")]
+    pub(crate) links: Table<ServerId, Link>,
 }
 
 /// Looking a job up costs about as much as passing so many by.
@@ -158,7 +162,14 @@ impl State {
             counters: Counters::default(),
             planning: Box::default(),
             tenants: Table::new(),
+            links: Table::new(),
         }
+    }
+
+    /// Whether the link of a server is counted on to be slow, for one job or another.
+    #[must_use]
+    pub fn is_link_slow(&self, server: &ServerId) -> bool {
+        self.links.get(server).is_some_and(|link| self.at < link.until)
     }
 
     /// The server set this is the state of.

@@ -83,6 +83,7 @@ fn a_job_goes_on_elsewhere_when_the_device_of_its_slot_falls_off() {
             address: "h:1".to_owned(),
             class: None,
             replica_bytes: None,
+            gradient_bytes: None,
         });
     }
     let facts = brain.report(Report::SlotQuarantined { slot: lost.1.clone(), reason: "it is gone".to_owned() });

@@ -110,7 +110,13 @@ fn begun(number: u16) -> Vec<Fact> {
         Fact::SlotBorrowed { slot: slot(number), fleet: None, job: None },
         Fact::PlanAdopted { job: job.clone(), slots: vec![slot(number)], reason, from: Some(0), attained_slot_ms },
         Fact::ExecutorAssigned { executor: executor.clone(), slot: slot(number) },
-        Fact::ExecutorReady { executor, address: String::new(), class: None, replica_bytes: None },
+        Fact::ExecutorReady {
+            executor,
+            address: String::new(),
+            class: None,
+            replica_bytes: None,
+            gradient_bytes: None,
+        },
         Fact::GenerationProposed { job: job.clone(), proposal },
         Fact::GenerationActive { job, generation, step: Step(0), pause_us: 0 },
     ]
@@ -128,8 +134,13 @@ fn gone_and_back(jobs: u16) -> [usize; 2] {
     // One whose ends are told of one by one: each costs no more than another.
     let job = JobId::parse("job-00000").unwrap();
     let (executor, _) = cluster.state.executors_of(&job).next().unwrap();
-    let report =
-        Report::ExecutorReady { executor: executor.clone(), address: String::new(), class: None, replica_bytes: None };
+    let report = Report::ExecutorReady {
+        executor: executor.clone(),
+        address: String::new(),
+        class: None,
+        replica_bytes: None,
+        gradient_bytes: None,
+    };
     assert!(cluster.report(1, report).len() <= FACTS_OF_RETURN_MAX);
     [lost, back]
 }

@@ -143,7 +143,13 @@ fn a_start_goes_on_elsewhere_without_an_executor_that_does_not_end() {
     assert!(staying.len() == 2 && staying.iter().all(|(_, slot)| *slot != slot_of_it), "{staying:?}");
     let mut ready = |executor: &ExecutorId| {
         let (executor, address) = (executor.clone(), "h:1".to_owned());
-        brain.report(Report::ExecutorReady { executor, address, class: None, replica_bytes: None })
+        brain.report(Report::ExecutorReady {
+            executor,
+            address,
+            class: None,
+            replica_bytes: None,
+            gradient_bytes: None,
+        })
     };
     assert!(proposed(&ready(&staying[0].0)).is_empty());
     assert_eq!(proposed(&ready(&staying[1].0)), [&Entry::Fresh]);
@@ -160,7 +166,13 @@ fn who_is_not_heard_of_any_more_is_asked_for_until_its_agent_says_that_it_is_gon
     let both = brain.staying(&job);
     for (executor, _) in &both {
         let (executor, address) = (executor.clone(), "h:1".to_owned());
-        brain.report(Report::ExecutorReady { executor, address, class: None, replica_bytes: None });
+        brain.report(Report::ExecutorReady {
+            executor,
+            address,
+            class: None,
+            replica_bytes: None,
+            gradient_bytes: None,
+        });
     }
     brain.command(Command::CancelJob { job });
     let listed = |brain: &Brain| {

@@ -35,7 +35,13 @@ pub fn facts() -> Vec<Fact> {
         QueueEntered { job: job(), queue: 1, promoted_slot_ms: 120_000 },
         JobExplained { job: job(), reason: reason(PlanCause::Nothing, Some(WaitCause::Offers)) },
         ExecutorAssigned { executor: executor(), slot: slot(1) },
-        ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned(), class: None, replica_bytes: None },
+        ExecutorReady {
+            executor: executor(),
+            address: "127.0.0.1:4007".to_owned(),
+            class: None,
+            replica_bytes: None,
+            gradient_bytes: None,
+        },
         ExecutorLeaving {
             executor: executor(),
             deadline: TimeMs(1_770_000_000_000),
@@ -147,6 +153,13 @@ pub fn facts() -> Vec<Fact> {
         CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
         MemberLost { executor: executor(), slot: slot(1), noticed: LossNotice::Lease },
         ThroughputMeasured { job: job(), members: 2, step_us: 17_600 },
+        LinkMeasured {
+            server: server(),
+            from: vec![server()],
+            bytes_per_s: 5_000_000,
+            until: TimeMs(1_770_000_060_000),
+            found: 2,
+        },
         MemberStraggles { executor: executor(), slot: slot(1), unit_us: 90_000, peers_unit_us: 30_000 },
         MemberKeepsUp { executor: executor() },
         ReplicasDiffered {

@@ -65,6 +65,10 @@ fn executor() -> ExecutorId {
     ExecutorId { job: job(), number: 7 }
 }
 
+fn slow_link() -> SlowLink {
+    SlowLink { server: server(), bytes_per_s: 5_000_000, gradient_bytes_per_s: 35_000_000, beta_milli: 142 }
+}
+
 fn server() -> ServerId {
     ServerId::parse("host-1.rack").unwrap()
 }
@@ -224,7 +228,13 @@ fn reports() -> Vec<Report> {
             quarantined: [].into(),
         },
         AgentGone,
-        ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned(), class: None, replica_bytes: None },
+        ExecutorReady {
+            executor: executor(),
+            address: "127.0.0.1:4007".to_owned(),
+            class: None,
+            replica_bytes: None,
+            gradient_bytes: None,
+        },
         ExecutorGone { executor: executor(), slot: slot(1), exit: ExitCause::NotStarted("no such file".to_owned()) },
         GenerationActive { job: job(), generation: Generation(4), step: Step(101), pause_us: 1_500 },
         MemberDeparted {
@@ -297,6 +307,7 @@ fn reports() -> Vec<Report> {
         ReplicasDiffer { by: executor(), step: Step(100), minority: vec![executor()] },
         NewcomerFallsBehind { by: executor(), generation: Generation(4), executor: executor(), behind_steps: 7 },
         ThroughputMeasured { job: job(), generation: Generation(4), members: 2, step_us: 17_600 },
+        LinkMeasured { executor: executor(), bytes_per_s: 5_000_000, settled: true },
     ]
 }
 
@@ -445,6 +456,8 @@ pub fn all() -> Vec<Sample> {
         "Fact(sized)", fact_kind: facts_of_sizes();
         "Fact(measured)", fact_kind: facts_of_speed();
         "Report(sized)", report_kind: reports_of_sizes();
+        "Fact(lengths)", fact_kind: [Fact::ExecutorReady { executor: executor(), address: text(), class: None, replica_bytes: Some(106 << 20), gradient_bytes: Some(35 << 20) }];
+        "Report(lengths)", report_kind: [Report::ExecutorReady { executor: executor(), address: text(), class: None, replica_bytes: Some(106 << 20), gradient_bytes: Some(35 << 20) }];
         "Fact(served)", fact_kind: facts_of_service();
         "Fact(restarted)", fact_kind: [Fact::JobRestarted { job: job(), from: Step(100), cause: restart_causes().into_iter().next() }];
         "Report(asked)", report_kind: [Report::SlotTakenBack { slot: slot(1), asked_ms: Some(380), within_ms: Some(2_000) }];
@@ -461,8 +474,8 @@ pub fn all() -> Vec<Sample> {
             Refusal::Exists { kind: text(), name: text(), holder: text() }, Refusal::InUse { by: text() }, Refusal::Old { taken: 9 },
             Refusal::Limit { what: text(), limit: 10 }, Refusal::Unfit { field: text(), value: text(), expected: text() }, Refusal::Changed
         ];
-        "PlanCause", plan_cause_kind: [PlanCause::Guarantee, PlanCause::Gain, PlanCause::Reclaimed, PlanCause::GaveWay, PlanCause::Lost, PlanCause::Nothing, PlanCause::Speed];
-        "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }, WaitCause::Device, WaitCause::Class(Digest([7; 32])), WaitCause::Speed, WaitCause::Quota { missing: 1 }];
+        "PlanCause", plan_cause_kind: [PlanCause::Guarantee, PlanCause::Gain, PlanCause::Reclaimed, PlanCause::GaveWay, PlanCause::Lost, PlanCause::Nothing, PlanCause::Speed, PlanCause::Link];
+        "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }, WaitCause::Device, WaitCause::Class(Digest([7; 32])), WaitCause::Speed, WaitCause::Quota { missing: 1 }, WaitCause::Link(slow_link())];
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
         "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared, ReclaimCause::Recall];
         "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded, AbandonCause::Unlinked];

@@ -70,7 +70,8 @@ async fn recorded_jobs_run_to_their_end_and_the_simulator_is_beside_them() {
 async fn jobs_are_their_tenants_within_quotas_that_the_simulated_run_has_too() {
     let system = System::start_with(4, &["--speeds", "assumed", "--policy", "antman"]).await;
     // A long one of whoever has no quota is on all slots when those of the tenant that has one come.
-    let jobs = "name,submitted_s,duration_s,workers,tenant\nidle,0,1800,4,\nfirst,300,300,3,labs\nsecond,360,300,3,labs\n";
+    let jobs =
+        "name,submitted_s,duration_s,workers,tenant\nidle,0,1800,4,\nfirst,300,300,3,labs\nsecond,360,300,3,labs\n";
     std::fs::write(system.path("jobs.csv"), jobs).unwrap();
     system.ebb_json(&["tenant", "set", "labs", "--quota", "1"]).await;
     let replay =

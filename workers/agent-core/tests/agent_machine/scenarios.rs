@@ -294,6 +294,7 @@ fn one_that_speaks_of_what_is_not_its_own_is_killed() {
         address: "x".to_owned(),
         class: None,
         replica_bytes: None,
+        gradient_bytes: None,
     };
     let outs = play.executor(&wanted, ExecutorWord::Said(FromExecutor::Report(foreign)));
     assert_eq!((killed(&outs), reports(&outs)), (vec![0], vec![]));

@@ -366,6 +366,7 @@ impl World {
             address: "127.0.0.1:1".to_owned(),
             class: None,
             replica_bytes: None,
+            gradient_bytes: None,
         };
         let said = ExecutorWord::Said(FromExecutor::Report(report));
         self.happens(In::Executor { slot, executor: executor.clone(), word: ExecutorWord::Heard });

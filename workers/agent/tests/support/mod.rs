@@ -77,6 +77,7 @@ pub fn executor_main() {
                     address: "127.0.0.1:1".to_owned(),
                     class: None,
                     replica_bytes: None,
+                    gradient_bytes: None,
                 }));
             }
             // Says what it was told, in the one report that has a free number.

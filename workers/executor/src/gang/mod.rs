@@ -165,6 +165,7 @@ pub fn run<W: Write>(
         address,
         class: None,
         replica_bytes: None,
+        gradient_bytes: None,
     }))?;
     let mut gang = Gang {
         executor,

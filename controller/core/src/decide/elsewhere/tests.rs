@@ -107,6 +107,7 @@ fn job(index: usize, priority: i32, has: &[usize], given: &[Given]) -> Vec<Fact>
             address: String::new(),
             class: None,
             replica_bytes: None,
+            gradient_bytes: None,
         });
     }
     if let Some(&leader) = on_it.first() {

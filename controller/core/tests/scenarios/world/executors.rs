@@ -16,7 +16,7 @@ impl World {
     pub fn get_ready(&mut self, id: &ExecutorId) -> bool {
         let Some(server) = self.host(id) else { return false };
         let Some(agent) = self.agents.get_mut(&server) else { return false };
-        let class = agent.class_of_code;
+        let (class, gradient_bytes) = (agent.class_of_code, self.gradient_bytes);
         let Some(process) = agent.processes.get_mut(id).filter(|process| !process.ready) else { return false };
         process.ready = true;
         self.report(
@@ -25,7 +25,8 @@ impl World {
                 executor: id.clone(),
                 address: format!("127.0.0.1:{}", 1_000 + id.number),
                 class,
-                replica_bytes: None,
+                replica_bytes: gradient_bytes.map(|bytes| 3 * bytes),
+                gradient_bytes,
             },
         );
         true

@@ -36,6 +36,8 @@ pub struct World {
     groups: BTreeMap<JobId, Group>,
     /// Steps of written checkpoints, by manifest key.
     store: BTreeMap<String, u64>,
+    /// What executors say that a gradient has.
+    pub gradient_bytes: Option<u64>,
     commands: u64,
     sequence: u64,
 }
@@ -91,6 +93,7 @@ impl World {
             agents: BTreeMap::new(),
             groups: BTreeMap::new(),
             store: BTreeMap::new(),
+            gradient_bytes: None,
             commands: 0,
             sequence: 0,
         }
