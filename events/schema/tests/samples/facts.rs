@@ -241,6 +241,22 @@ pub fn facts_of_sizes() -> Vec<Fact> {
     ]
 }
 
+/// An executor that says nothing of its lengths, as earlier builds did.
+pub fn report_of_ready() -> Report {
+    Report::ExecutorReady {
+        executor: executor(),
+        address: "127.0.0.1:4007".to_owned(),
+        class: None,
+        replica_bytes: None,
+        gradient_bytes: None,
+    }
+}
+
+/// A link that is too slow for a job.
+pub fn slow_link() -> SlowLink {
+    SlowLink { server: server(), bytes_per_s: 5_000_000, gradient_bytes_per_s: 35_000_000, beta_milli: 142 }
+}
+
 /// That say that a job has fewer slots because it was measured to be no slower on them.
 pub fn facts_of_speed() -> Vec<Fact> {
     let (job, cause) = (job(), PlanCause::Speed);

@@ -65,10 +65,6 @@ fn executor() -> ExecutorId {
     ExecutorId { job: job(), number: 7 }
 }
 
-fn slow_link() -> SlowLink {
-    SlowLink { server: server(), bytes_per_s: 5_000_000, gradient_bytes_per_s: 35_000_000, beta_milli: 142 }
-}
-
 fn server() -> ServerId {
     ServerId::parse("host-1.rack").unwrap()
 }
@@ -228,13 +224,7 @@ fn reports() -> Vec<Report> {
             quarantined: [].into(),
         },
         AgentGone,
-        ExecutorReady {
-            executor: executor(),
-            address: "127.0.0.1:4007".to_owned(),
-            class: None,
-            replica_bytes: None,
-            gradient_bytes: None,
-        },
+        report_of_ready(),
         ExecutorGone { executor: executor(), slot: slot(1), exit: ExitCause::NotStarted("no such file".to_owned()) },
         GenerationActive { job: job(), generation: Generation(4), step: Step(101), pause_us: 1_500 },
         MemberDeparted {
