@@ -9,6 +9,7 @@ use crate::state::{Job, JobPhase, State};
 use crate::straggle::Stragglers;
 use events_schema::control::{Gradients, Phase, Progress, WaitsFor};
 use events_schema::fact::{Blamed, StallCause};
+use events_schema::job::Determinism;
 use events_schema::report::Report;
 use events_schema::{ExecutorId, JobId, Rank, Step};
 use std::collections::BTreeMap;
@@ -246,10 +247,13 @@ impl Watch {
         let limit_ms = |slowest: u64| UNIT_STALL_MS_MIN.max(slowest.saturating_mul(UNIT_STALL_FACTOR));
         // How long the first one of a job takes nobody but its user can know; and who has just taken over knows how long a whole step took.
         let first_ms = job.spec.unit_timeout_ms.ms();
+        // One gradient of all that an executor hosts takes longer the fewer they are, whatever those before took.
+        let varies = |sort| sort == Sort::Gradient && job.spec.determinism == Determinism::None;
         let unit_limit_ms = |sort| match (watched.and_then(|watched| watched.slowest_ms(sort)), job.step_us) {
+            (Some(slowest), _) if varies(sort) => limit_ms(slowest).max(first_ms),
             (Some(slowest), _) => limit_ms(slowest),
-            (None, Some(step_us)) => limit_ms(step_us / 1_000).min(first_ms),
-            (None, None) => first_ms,
+            (None, Some(step_us)) if !varies(sort) => limit_ms(step_us / 1_000).min(first_ms),
+            (None, _) => first_ms,
         };
         let (mut working, mut blamed, mut cause) = (false, Vec::new(), None);
         let (mut still_since_ms, mut store_ms, mut linking) = (0, 0, false);
@@ -512,6 +516,20 @@ mod tests {
         let mut story = Story::new();
         let (after_ms, _) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
         assert!((600_000..=601_000).contains(&after_ms), "{after_ms}");
+    }
+
+    /// On one executor of eight workers its gradient takes eight times as long as it did on eight.
+    #[test]
+    fn without_determinism_every_gradient_may_take_as_long_as_the_first() {
+        for (determinism, least_ms) in [("d1", 60_000), ("none", 600_000)] {
+            let mut story = Story::with(json!({"determinism": determinism}));
+            for unit in 0..5 {
+                story.now_ms += 1_000;
+                story.say(0, 7, Phase::Computing(Rank(0)), WaitsFor::Nothing, (unit, 0, unit));
+            }
+            let (after_ms, _) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
+            assert!((least_ms..=least_ms + 1_000).contains(&after_ms), "{determinism}: {after_ms}");
+        }
     }
 
     /// Seen with a model in PyTorch: the threads that say that a process lives use some of the processor too, so one that hung had three times

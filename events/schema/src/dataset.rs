@@ -95,6 +95,19 @@ impl Samples {
         }
     }
 
+    /// Adds those of another batch of the same dataset behind these; of another kind of dataset none can be.
+    pub fn append(&mut self, more: Samples) {
+        match (self, more) {
+            (Samples::Classified { features, labels }, Samples::Classified { features: more, labels: of_more }) => {
+                features.extend(more);
+                labels.extend(of_more);
+            }
+            (Samples::Tokens { tokens, .. }, Samples::Tokens { tokens: more, .. }) => tokens.extend(more),
+            (Samples::Classified { .. }, Samples::Tokens { .. })
+            | (Samples::Tokens { .. }, Samples::Classified { .. }) => {}
+        }
+    }
+
     /// Whether there are none; a logical worker without samples contributes exact zeros and weight 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {

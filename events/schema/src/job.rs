@@ -7,6 +7,7 @@
 
 pub use crate::checkpoint::{CheckpointInterval, CheckpointSpec};
 use crate::checkpoint::{DEFAULT_CHECKPOINT, parse_checkpoint};
+pub use crate::determinism::Determinism;
 use crate::duration::{StorePatience, UnitTimeout};
 use crate::fields::{Fields, Problems, whole, whole_signed};
 use crate::gang::{CommandSpec, Elastic, MAX_RESTARTS};
@@ -115,6 +116,10 @@ pub struct JobFields {
     #[n(21)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
+    /// What the model may depend on besides spec, data and numeric class. Not in the bytes, nor shown, of a job that says nothing.
+    #[cbor(n(22), skip_if = "Determinism::is_default")]
+    #[serde(skip_serializing_if = "Determinism::is_default")]
+    pub determinism: Determinism,
 }
 
 /// Bounds of the number of executors.
@@ -393,6 +398,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let retrains = f.nested("retrains", |path, value| parse_retrains(path, value, workers.min, workers.max));
     let compare_every_steps = f.integer("compare_every_steps", 1..=1_000_000_000);
     let tenant = f.text("tenant", |s| TenantId::parse(s).map_err(|e| e.expected.to_owned()));
+    let determinism = Determinism::read(&mut f, own_rows, retrains.is_some(), workers, batch_size);
     if gang.is_some() {
         let useless = [
             ("seed", seed != 0),
@@ -405,6 +411,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             ("unit_timeout_ms", !unit_timeout_ms.is_default()),
             ("retrains", retrains.is_some()),
             ("compare_every_steps", compare_every_steps.is_some()),
+            ("determinism", !determinism.is_default()),
         ];
         useless.iter().filter(|(_, said)| *said).for_each(|(name, _)| f.wrong(name, OF_THE_PROGRAM));
         if checkpoint.every != DEFAULT_CHECKPOINT.every {
@@ -437,6 +444,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             retrains,
             compare_every_steps,
             tenant,
+            determinism,
         }),
         _ => None,
     };

@@ -17,6 +17,7 @@ pub mod checkpoint;
 pub mod command;
 pub mod control;
 pub mod dataset;
+pub mod determinism;
 pub mod device;
 mod document;
 pub mod duration;

@@ -415,6 +415,7 @@ fn each_wrong_value_is_refused_by_name() {
         ("compare_every_steps", Some(json!(0)), "compare_every_steps", "1 to 1000000000"),
         ("tenant", Some(json!("Research")), "tenant", "1 to 63 characters"),
         ("tenant", Some(json!(7)), "tenant", "a text"),
+        ("determinism", Some(json!("d0")), "determinism", "one of d1, none"),
         ("priority", Some(json!("high")), "priority", "higher goes first"),
         ("priority", Some(json!(3_000_000_000u32)), "priority", "higher goes first"),
         ("suspend", Some(json!("no")), "suspend", "true or false"),

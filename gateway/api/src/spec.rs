@@ -89,6 +89,19 @@ pub struct JobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Name>")]
     pub tenant: Option<String>,
+    /// What the model may depend on besides the spec, the data and the numeric class; not shown of a job that says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub determinism: Option<Determinism>,
+}
+
+/// What the model may depend on besides the spec, the data and the numeric class of the executors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Determinism {
+    /// Nothing, which is so where nothing is said: each logical worker computes a gradient of its own, whoever hosts it.
+    D1,
+    /// On who was a member when: each executor computes one gradient of all the samples of the workers that it hosts.
+    None,
 }
 
 /// A stretch of another job, which is trained once more from that job's whole replica: parameters, state of the optimizer, step and place in
@@ -153,6 +166,7 @@ impl Default for JobSpec {
             retrains: None,
             compare_every_steps: None,
             tenant: None,
+            determinism: None,
         }
     }
 }
@@ -448,6 +462,7 @@ impl From<&schema::JobSpec> for JobSpec {
             retrains: spec.retrains.as_ref().map(Retrains::from),
             compare_every_steps: spec.compare_every_steps,
             tenant: spec.tenant.as_ref().map(ToString::to_string),
+            determinism: (spec.determinism == schema::Determinism::None).then_some(Determinism::None),
         }
     }
 }
@@ -530,6 +545,7 @@ mod tests {
             json!({"workers": {"min": 2, "max": 4}, "retrains": {"job": "job-a", "from_step": 20, "to_step": 40, "replica_digest": "0a".repeat(32)}}),
             json!({"checkpoint": {"every_steps": 7, "keep": 3}, "compare_every_steps": 40, "tenant": "research"}),
             json!({"checkpoint": {"every_seconds": 600}}),
+            json!({"workers": {"min": 1, "max": 4}, "determinism": "none"}),
             json!({"checkpoint": {"every": "auto", "keep": 1}}),
         ];
         let command = json!({"name": "a", "model": {"kind": "command", "command": ["python", "train.py"]}, "workers": {"max": 2}});

@@ -9,7 +9,7 @@ use crate::cell::AGENT_LEASE_MS;
 use crate::elsewhere::Elsewhere;
 use crate::ends::Ends;
 use crate::losses::Losses;
-use crate::numbers::{REPLICA, Reference};
+use crate::numbers::{Made, REPLICA, Reference};
 use crate::people::{Asked, TAKE_BACK_GRACE_MS};
 use crate::phase::Phase;
 use crate::schedule::{Schedule, Setup};
@@ -128,6 +128,8 @@ struct Watched {
 pub struct Checks {
     pub findings: Vec<Finding>,
     references: BTreeMap<JobId, Reference>,
+    /// Of jobs with `determinism: none`.
+    pub made: BTreeMap<JobId, Made>,
     memberships: BTreeMap<(JobId, Tag), Membership>,
     /// The highest step that any replica of a job was ever at.
     newest: BTreeMap<JobId, (Step, At)>,
@@ -161,13 +163,13 @@ impl Checks {
     /// Of a world in which nothing has happened.
     #[must_use]
     pub fn new(schedule: &Schedule) -> Self {
-        let reference = |(index, job): (usize, &crate::schedule::JobSetup)| {
-            let id = JobId::parse(&format!("job-{index}")).unwrap_or_else(|e| unreachable!("{e}"));
-            (id, Reference::new(job.max))
-        };
+        let id = |index| JobId::parse(&format!("job-{index}")).unwrap_or_else(|e| unreachable!("{e}"));
+        let reference = |(index, job): (usize, &crate::schedule::JobSetup)| (id(index), Reference::new(job.max));
+        let without = schedule.setup.jobs.iter().enumerate().filter(|(_, job)| job.without_determinism);
         Self {
             findings: Vec::new(),
             references: schedule.setup.jobs.iter().enumerate().map(reference).collect(),
+            made: without.map(|(index, _)| (id(index), Made::default())).collect(),
             memberships: BTreeMap::new(),
             newest: BTreeMap::new(),
             watched: BTreeMap::new(),

@@ -75,6 +75,7 @@ impl Executor {
             job: id.job.clone(),
             me: Peer(id.number),
             workers: order.spec.workers.max,
+            determinism: order.spec.determinism,
             steps_total,
             steps_per_epoch: steps_total,
             rows: order.dataset.as_ref().map_or(0, |dataset| dataset.rows),
@@ -435,7 +436,8 @@ impl World {
                 let sum = stack.pop().unwrap_or_default();
                 executor.total[range.clone()].iter_mut().zip(&sum).for_each(|(place, e)| *place = Some(*e));
                 let (job, spoiled) = (executor.id.job.clone(), executor.spoiled);
-                if !spoiled && self.reference(&job).sum(step)[range.clone()] != sum[..] {
+                let along_ranks = self.made(&job).is_none();
+                if !spoiled && along_ranks && self.reference(&job).sum(step)[range.clone()] != sum[..] {
                     self.found(
                         "sums are added in the order of the tree",
                         format!("{pid:?} {tag} step {step} {range:?}"),
@@ -469,10 +471,11 @@ impl World {
                 let Some(parameters) = executor.parameters() else {
                     return self.found("a gradient has its parameters", format!("{pid:?} step {step}"));
                 };
-                let gradient = numbers::gradient(step, rank, &parameters);
+                let ranks = executor.member.workers_of(rank);
+                let gradient = numbers::gradient_of(step, &ranks, &parameters);
                 executor.sums.insert(Node { first: rank.0, count: 1 }, gradient);
                 let (job, spoiled) = (executor.id.job.clone(), executor.spoiled);
-                if !spoiled && self.reference(&job).replica(step)[..PARAMETERS] != parameters[..] {
+                if !spoiled && !self.are_parameters(&job, step, &parameters) {
                     self.found("a gradient is of its step's parameters", format!("{pid:?} step {step} rank {rank}"));
                 }
                 if hangs {
@@ -505,9 +508,17 @@ impl World {
         let Some(mean) = mean else {
             return self.found("no update with a hole", format!("{pid:?} step {step}"));
         };
-        numbers::update(&mut executor.replica, &mean, step);
-        (executor.step, executor.gradient) = (Some(step.next()), Some(mean));
         let job = executor.id.job.clone();
+        let (spoiled, membership) = (executor.spoiled, executor.member.session().membership().cloned());
+        let before = executor.replica.clone();
+        numbers::update(&mut executor.replica, &mean, step);
+        (executor.step, executor.gradient) = (Some(step.next()), Some(mean.clone()));
+        if let (Some(made), Some(membership), GradientFrom::Sum { .. }) = (self.made(&job), membership, from)
+            && !spoiled
+            && !made.make(&membership, &before, &mean)
+        {
+            self.found("without determinism a sum is of all members' gradients", format!("{pid:?} step {step}"));
+        }
         self.check_replica(pid, step.next());
         self.step_is_done(&job, step.next());
     }
@@ -515,7 +526,7 @@ impl World {
     fn check_replica(&mut self, pid: Pid, step: Step) {
         let sound = self.executor(pid).filter(|executor| !executor.spoiled);
         let Some((job, replica)) = sound.map(|e| (e.id.job.clone(), e.replica.clone())) else { return };
-        if self.reference(&job).replica(step) != &replica[..] {
+        if !self.is_replica(&job, step, &replica) {
             self.found("replicas of one step are equal", format!("{pid:?} of {job} at step {step}"));
         }
     }

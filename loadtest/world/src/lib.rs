@@ -35,6 +35,7 @@ mod cell;
 mod elsewhere;
 mod ends;
 mod executor;
+mod expected;
 mod gateway;
 mod log;
 mod losses;

@@ -4,6 +4,8 @@
 
 use events_schema::tree::{Node, fold};
 use events_schema::{Digest, Rank, Step};
+use std::collections::BTreeMap;
+use workers_session::Membership;
 
 /// One element of a gradient or replica.
 pub type Element = u64;
@@ -25,6 +27,13 @@ fn mix(values: &[u64]) -> u64 {
 #[must_use]
 pub fn gradient(step: Step, rank: Rank, parameters: &[Element]) -> Vec<Element> {
     (0u64..).zip(&parameters[..PARAMETERS]).map(|(i, p)| mix(&[step.0, u64::from(rank.0), i, *p])).collect()
+}
+
+/// A gradient of the samples of several ranks at once.
+#[must_use]
+pub fn gradient_of(step: Step, ranks: &[Rank], parameters: &[Element]) -> Vec<Element> {
+    let gradients = ranks.iter().map(|rank| gradient(step, *rank, parameters));
+    gradients.reduce(|one, next| add(&one, &next)).unwrap_or_default()
 }
 
 /// Left plus right.
@@ -91,5 +100,44 @@ impl Reference {
             self.sums.push(sum);
             self.replicas.push(replica);
         }
+    }
+}
+
+/// Of a job with `determinism: none`: every replica that came of a whole sum of each step, over members that hosted all ranks, and its step.
+#[derive(Debug)]
+pub struct Made(BTreeMap<Vec<Element>, Step>);
+
+impl Default for Made {
+    fn default() -> Self {
+        Self([(initial(), Step(0))].into())
+    }
+}
+
+impl Made {
+    /// Whether it is one of them, at this step.
+    #[must_use]
+    pub fn holds(&self, step: Step, replica: &[Element]) -> bool {
+        self.0.get(replica) == Some(&step)
+    }
+
+    /// Whether a replica with this digest was made at this step.
+    #[must_use]
+    pub fn has_digest(&self, step: Step, of: Digest) -> bool {
+        self.0.iter().any(|(replica, at)| *at == step && digest(replica) == of)
+    }
+
+    /// Another one, by a sum over all members of a membership. False if the sum is not theirs.
+    pub fn make(&mut self, membership: &Membership, before: &[Element], mean: &[Element]) -> bool {
+        let Some(step) = self.0.get(before).copied() else { return false };
+        let of_seat = |seat: usize| gradient_of(step, &membership.seats[seat].ranks, before);
+        let mut leaf = |node: Node| (node.count == 1).then(|| of_seat(usize::from(node.first)));
+        let sum = fold(Node::root(membership.seats.len() as u16), &mut leaf, &mut |l, r| add(&l, &r));
+        if sum.as_deref() != Some(mean) {
+            return false;
+        }
+        let mut replica = before.to_vec();
+        update(&mut replica, mean, step);
+        self.0.insert(replica, step.next());
+        true
     }
 }

@@ -5,6 +5,7 @@ use crate::schedule::{JobSetup, Place, Schedule, Setup};
 use crate::time::At;
 use crate::world::{Input, Pid, World};
 use controller_core::state::SlotState;
+use controller_core::watch::UNIT_STALL_MS_MIN;
 use events_schema::batch::{InputStream, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode, Recall};
 use events_schema::dataset::{DatasetInfo, SampleShape};
@@ -147,6 +148,11 @@ fn spec(setup: &Setup, job: &JobSetup) -> JobSpec {
     }
     if let Some(number) = job.tenant {
         document["tenant"] = json!(tenant_name(number));
+    }
+    if job.without_determinism {
+        document["determinism"] = json!("none");
+        // As long as gradients have where no job says more; by default each has ten minutes.
+        document["unit_timeout_ms"] = json!(UNIT_STALL_MS_MIN);
     }
     match JobSpec::parse(&document) {
         Ok(spec) => spec,

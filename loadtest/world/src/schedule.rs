@@ -132,6 +132,9 @@ pub struct JobSetup {
     /// The number of the tenant whose it is; if nothing is said, that of all commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<u16>,
+    /// Its replicas may depend on who was a member: `determinism: none`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_determinism: bool,
 }
 
 /// The clocks of one host.

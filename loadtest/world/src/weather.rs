@@ -201,8 +201,16 @@ pub fn half_heard(seed: u64) -> Schedule {
     setup.unit_ms = random.between(20, 100);
     let max = random.between(u64::from(MEMBERS_SOME), 6) as u16;
     let (steps, checkpoint_every) = (STEPS_MANY, random.between(3, 40));
-    setup.jobs =
-        vec![JobSetup { min: 1, max, steps, checkpoint_every, compare_every: None, priority: 0, tenant: None }];
+    setup.jobs = vec![JobSetup {
+        min: 1,
+        max,
+        steps,
+        checkpoint_every,
+        compare_every: None,
+        priority: 0,
+        tenant: None,
+        without_determinism: false,
+    }];
     let server = server(&mut random, &setup);
     let other = (server + random.between(1, 2) as u16) % setup.servers;
     let times = random.between(3, 8);
@@ -229,6 +237,14 @@ pub fn clock_jumps_back(seed: u64) -> Schedule {
     schedule
 }
 
+/// The schedule of a seed, of jobs with `determinism: none`.
+#[must_use]
+pub fn without_determinism(seed: u64) -> Schedule {
+    let mut schedule = schedule(seed);
+    schedule.setup.jobs.iter_mut().for_each(|job| job.without_determinism = true);
+    schedule
+}
+
 /// A schedule of a family in which nothing else happens: a job has grown to two or three members, and a bit flips in the replica of one, of its
 /// parameters or of what only updates read.
 #[must_use]
@@ -241,7 +257,16 @@ pub fn flipped(seed: u64) -> Schedule {
     let max = random.between(u64::from(servers), 6) as u16;
     let (steps, checkpoint_every) = (STEPS_MANY, random.between(3, 40));
     let compare_every = Some(random.between(2, 40));
-    setup.jobs = vec![JobSetup { min: 1, max, steps, checkpoint_every, compare_every, priority: 0, tenant: None }];
+    setup.jobs = vec![JobSetup {
+        min: 1,
+        max,
+        steps,
+        checkpoint_every,
+        compare_every,
+        priority: 0,
+        tenant: None,
+        without_determinism: false,
+    }];
     let mut entries: Vec<Entry> = (0..servers).map(|server| at(2_000, Act::Demand { server, needed: 0 })).collect();
     let flip_at_ms = random.between(GROWN_MS, CALM_HEAL_MS - 1_000);
     entries.push(at(flip_at_ms, Act::FlipBit { pick: random.draw(), element: random.draw() }));
@@ -404,6 +429,7 @@ fn setup(random: &mut Random) -> Setup {
             compare_every: None,
             priority: 0,
             tenant: None,
+            without_determinism: false,
         })
         .collect();
     let clock = |_| ClockSetup {

@@ -384,8 +384,23 @@ fn two_thousand_known_seeds_hold_and_every_fault_meets_every_phase() {
     assert_eq!(phases, Phase::ALL.iter().map(|phase| phase.name()).collect(), "phases of the second job");
 }
 
+/// Schedules of jobs without determinism.
+const SEEDS_WITHOUT: u64 = 300;
+
 /// Findings of one minute after which no more are looked for.
 const FOUND_MAX: usize = 3;
+
+/// Of jobs with `determinism: none` a step that is done again by others leads to another replica. All members hold one of the same history all the same, in which
+/// each step was taken once by members that together hosted all ranks, and so does every checkpoint and every model.
+#[test]
+fn without_determinism_every_step_is_taken_once() {
+    quiet();
+    let findings = (0..SEEDS_WITHOUT).filter_map(|seed| {
+        let finding = run(&weather::without_determinism(seed), &Mutants::default()).finding?;
+        Some((seed, finding))
+    });
+    assert_eq!(findings.map(|found| format!("{found:?}")).collect::<Vec<_>>(), Vec::<String>::new());
+}
 
 /// A minute of seeds that nobody has run. What one of them finds replays from a file and fails, unless it is of liveness and planned by another policy than the
 /// default: that stands in `fresh-seeds.txt`, which `infra/run test` prints, because policies that are there to be compared with may take turns between equal jobs

@@ -126,6 +126,7 @@ impl<W: Write> Trainer<W> {
     /// A rank's gradient. Stretches of it that are final are summed and sent while the rest is computed, where they can be.
     fn gradient(&mut self, step: Step, rank: Rank) -> Result<Done, ProgramError> {
         let Self { program, sums, member, network, replica, .. } = self;
+        let workers = member.workers_of(rank);
         let (waited, mut buffer) = (program.data_waited(), sums.room());
         let wanted = member.uses_parts();
         let mut on_part = |part: Range<usize>, leaf: &Segment| {
@@ -137,7 +138,7 @@ impl<W: Write> Trainer<W> {
             })
         };
         let on_part: Option<OnPart<'_>> = if wanted { Some(&mut on_part) } else { None };
-        let computed = program.gradient(rank, step, replica.view(), &mut buffer, on_part)?;
+        let computed = program.gradient(rank, &workers, step, replica.view(), &mut buffer, on_part)?;
         sums.computed(rank, buffer);
         let data_wait = program.data_waited().saturating_sub(waited);
         Ok(Done::Gradient { weight: computed.weight, loss: computed.loss, data_wait })

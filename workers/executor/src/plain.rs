@@ -7,6 +7,7 @@ use crate::replica::Replica;
 use crate::store_wait::StorePatience;
 use crate::sums::Sums;
 use events_schema::control::TorchHost;
+use events_schema::job::Determinism;
 use events_schema::orders::JobOrder;
 use events_schema::report::Metrics;
 use events_schema::{Digest, JobId, Rank, Step};
@@ -59,6 +60,11 @@ pub fn train_plain_steps(
         Program::open(job.clone(), order, store_url, torch, StorePatience::default(), ComputingProcess::default())?;
     let (workers, lengths) = (program.workers(), program.lengths());
     let ranks: Vec<Rank> = (0..workers).map(Rank).collect();
+    // As a job of one executor.
+    let each: Vec<&[Rank]> = match program.spec.determinism {
+        Determinism::D1 => ranks.chunks(1).collect(),
+        Determinism::None => vec![&ranks],
+    };
     let mut replica = Replica::new(lengths, program.workload.pool());
     replica.load(program.workload.initial_replica()?);
     replica.adopt();
@@ -71,8 +77,9 @@ pub fn train_plain_steps(
         let (began, waited) = (Instant::now(), program.workload.waited());
         program.prefetch(&ranks, step)?;
         let view = replica.view();
-        let total = sum_step(workers, &ranks, &mut sums, |rank, buffer| {
-            program.gradient(rank, step, view, buffer, None).map(|s| (s.weight, s.loss))
+        let total = sum_step(each.len() as u16, &ranks[..each.len()], &mut sums, |rank, buffer| {
+            let workers = each[usize::from(rank.0)];
+            program.gradient(rank, workers, step, view, buffer, None).map(|s| (s.weight, s.loss))
         })?;
         let mut gradient = sums.take_total();
         program.workload.make_mean(&mut gradient, total.weight);

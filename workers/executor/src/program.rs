@@ -235,11 +235,7 @@ impl Program {
             _ => {
                 let engine = workers_engine::build(&spec, &dataset.ok_or(ProgramError::NoDataset)?.sample)?;
                 let update = Update::new(&spec, engine.parameter_info(), steps_total);
-                let gradient_at_least = match spec.model {
-                    ModelSpec::Synthetic { gradient_ms, .. } => Duration::from_millis(gradient_ms.into()),
-                    _ => Duration::ZERO,
-                };
-                Workload::Native { engine, update, gradient_at_least }
+                Workload::Native { engine, update }
             }
         };
         let open = |info: &DatasetInfo| {
@@ -302,10 +298,12 @@ impl Program {
         self.workload.lengths()
     }
 
-    /// The summed gradient of one rank's samples of a step, written into `gradient`. `on_part` may be told of stretches that are final before that.
+    /// The summed gradient of the samples of some logical workers of a step, written into `gradient`: of one, whose rank it is, or where the job has
+    /// `determinism: none` of all that are hosted. `on_part` may be told of stretches that are final before that.
     pub fn gradient(
         &mut self,
         rank: Rank,
+        workers: &[Rank],
         step: Step,
         view: View<'_>,
         gradient: &mut Buffer,
@@ -320,12 +318,29 @@ impl Program {
             let following = self.ahead.as_mut().and_then(Ahead::following);
             return self.workload.gradient(view, Rows::Placed(ready.batch, following), random_key, gradient, on_part);
         }
-        let samples = self.training.as_ref().map(|loader| self.samples(loader, rank, step)).transpose()?;
+        let samples = self.training.as_ref().map(|loader| self.samples_of(loader, workers, step)).transpose()?;
         if self.ahead.is_some() {
             self.batches_waited += asked.elapsed();
         }
         let rows = samples.as_ref().map_or(Rows::Own, Rows::Read);
-        self.workload.gradient(view, rows, random_key, gradient, on_part)
+        let begun = Instant::now();
+        let sums = self.workload.gradient(view, rows, random_key, gradient, on_part)?;
+        if let ModelSpec::Synthetic { gradient_ms, .. } = self.spec.model {
+            // As one that computes: nothing interrupts it, and its sums are there at the end.
+            let whole = Duration::from_millis(gradient_ms.into()).saturating_mul(workers.len() as u32);
+            std::thread::sleep(whole.saturating_sub(begun.elapsed()));
+        }
+        Ok(sums)
+    }
+
+    /// The samples of these ranks, one after the other.
+    fn samples_of(&self, loader: &Loader, workers: &[Rank], step: Step) -> Result<Samples, ProgramError> {
+        let (first, others) = workers.split_first().map_or((Rank(0), workers), |(first, others)| (*first, others));
+        let mut samples = self.samples(loader, first, step)?;
+        for rank in others {
+            samples.append(self.samples(loader, *rank, step)?);
+        }
+        Ok(samples)
     }
 
     /// The batch that was made ahead, if one was; whoever has none reads by himself, and meets what was in the way. Waiting for it is waiting for the store.

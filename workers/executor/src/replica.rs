@@ -224,7 +224,7 @@ mod tests {
         let spec = JobSpec::parse(&spec).unwrap();
         let engine = workers_engine::build(&spec, &SampleShape::Classified { shape: vec![3], classes: 2 }).unwrap();
         let update = Update::new(&spec, engine.parameter_info(), 9);
-        Workload::Native { engine, update, gradient_at_least: Duration::ZERO }
+        Workload::Native { engine, update }
     }
 
     fn trained(steps: u64) -> Replica {

@@ -264,6 +264,7 @@ fn config(me: Peer, program: &Program) -> Config {
         job: program.job.clone(),
         me,
         workers: program.workers(),
+        determinism: program.spec.determinism,
         steps_total: program.end(),
         steps_per_epoch: program.steps_per_epoch,
         rows: program.rows,

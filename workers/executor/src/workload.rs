@@ -12,7 +12,7 @@ use crate::program::ProgramError;
 use events_schema::dataset::Samples;
 use events_schema::job::JobSpec;
 use events_schema::{Digest, Rank, Step};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use workers_engine::{Engine, RandomKey, Sums, Update, blocks, learning_rate_factor};
 use workers_session::RankMetrics;
 use workers_torch::{
@@ -52,8 +52,6 @@ pub enum Workload {
         engine: Box<dyn Engine>,
         /// Its updates.
         update: Update,
-        /// How long a gradient takes at least, of a model that stands for one that computes so long.
-        gradient_at_least: Duration,
     },
     /// The user's own model.
     Torch(Box<Torch>),
@@ -342,16 +340,9 @@ impl Workload {
         on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
         match self {
-            Self::Native { engine, update, gradient_at_least } => {
+            Self::Native { engine, update } => {
                 let Rows::Read(samples) = rows else { return Err(ProgramError::NoDataset) };
-                let begun = Instant::now();
-                let sums = engine.gradient(&view.elements[..update.parameter_count()], samples, key, gradient)?;
-                let left = gradient_at_least.saturating_sub(begun.elapsed());
-                if !left.is_zero() {
-                    // As one that computes: nothing interrupts it, and its sums are there at the end.
-                    std::thread::sleep(left);
-                }
-                Ok(sums)
+                Ok(engine.gradient(&view.elements[..update.parameter_count()], samples, key, gradient)?)
             }
             Self::Torch(torch) => {
                 torch.hold(view)?;

@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_correct_members_say_is_admitted() {
-        let holding = Some(Holding { step: Step(9), gradient: true });
+        let holding = Some(Holding { step: Step(9), gradient: true, tag: None });
         let named = [("perplexity".to_owned(), 4.5)].into();
         let ranks = vec![RankMetrics { rank: Rank(3), loss: 1.0, correct: 2, count: 3, named }];
         for message in [
@@ -125,7 +125,7 @@ mod tests {
         let mut worn = membership(2, 4, &[0, 1]);
         worn.tag.revision = u32::MAX;
         for message in [
-            Message::Join { holding: Some(Holding { step: far, gradient: true }) },
+            Message::Join { holding: Some(Holding { step: far, gradient: true, tag: None }) },
             Message::Position { step: far },
             metrics(0, u64::MAX, u64::MAX),
             metrics(0, 2, 1),

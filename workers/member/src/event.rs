@@ -4,7 +4,7 @@
 
 use crate::reduce::Action;
 use events_schema::fact::{Entry, Proposal};
-use events_schema::job::CheckpointInterval;
+use events_schema::job::{CheckpointInterval, Determinism};
 use events_schema::orders::Telemetry;
 use events_schema::report::Report;
 use events_schema::tree::Node;
@@ -24,6 +24,8 @@ pub struct Config {
     pub me: Peer,
     /// Logical workers W of the job.
     pub workers: u16,
+    /// What its replicas may depend on: whether a gradient is of one worker, or of all that a member hosts.
+    pub determinism: Determinism,
     /// Steps of the whole job.
     pub steps_total: u64,
     /// Steps of one pass over the dataset; at least 1.
@@ -239,7 +241,7 @@ pub enum Unit {
         /// Which part, from 0.
         part: u64,
     },
-    /// One rank's gradient, into the buffer of its leaf.
+    /// One rank's gradient, into the buffer of its leaf: of the samples of [`crate::Member::workers_of`].
     Gradient {
         /// The step.
         step: Step,

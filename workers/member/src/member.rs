@@ -93,6 +93,7 @@ impl<P> Member<P> {
             steps_total: config.steps_total,
             checkpoint_every: config.checkpoint.steps(),
             behind_max: config.behind_max,
+            determinism: config.determinism,
         };
         Self {
             session: Session::new(session),

@@ -5,7 +5,7 @@
 use super::*;
 use crate::event::{Task, Written};
 use events_schema::fact::Member as Seated;
-use events_schema::job::CheckpointInterval;
+use events_schema::job::{CheckpointInterval, Determinism};
 use events_schema::tree::place;
 use events_schema::{Digest, JobId};
 use events_schema::{Rank, TimeMs};
@@ -17,6 +17,7 @@ pub(crate) fn config(me: u32, workers: u16, steps_total: u64) -> Config {
         job: JobId::parse("job-a").unwrap(),
         me: Peer(me),
         workers,
+        determinism: Determinism::D1,
         steps_total,
         steps_per_epoch: 5,
         rows: 40,
@@ -82,7 +83,7 @@ pub(crate) fn running() -> Member<()> {
     member.handle(at(0), proposal(1, Entry::Fresh, 2, &[0, 1]));
     member.handle(at(1), In::Linked(link(1, 7)));
     member.handle(at(2), In::Loaded(Generation(1), Step(0)));
-    let holding = Some(workers_session::Holding { step: Step(0), gradient: false });
+    let holding = Some(workers_session::Holding { step: Step(0), gradient: false, tag: None });
     let envelope = Envelope { tag: Tag { generation: Generation(1), revision: 0 }, message: Message::Join { holding } };
     member.handle(at(3), In::Message { link: link(1, 7), envelope, bytes: 50 });
     assert!(member.session().leads());
@@ -325,9 +326,11 @@ mod anything {
 
     fn message() -> impl Strategy<Value = Message> {
         let holding = || {
-            proptest::option::of(
-                (number(), any::<bool>()).prop_map(|(s, gradient)| Holding { step: Step(s), gradient }),
-            )
+            proptest::option::of((number(), any::<bool>()).prop_map(|(s, gradient)| Holding {
+                step: Step(s),
+                gradient,
+                tag: None,
+            }))
         };
         let lagging = (peer(), any::<bool>())
             .prop_map(|(peer, all)| Lagging { peer, need: if all { Need::Replica } else { Need::Gradient } });

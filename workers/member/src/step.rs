@@ -9,6 +9,7 @@ use crate::member::Member;
 use crate::meter::{FirstStep, UsualStep};
 use crate::reduce::Reduction;
 use crate::work::{Followed, Work};
+use events_schema::job::Determinism;
 use events_schema::orders::Telemetry;
 use events_schema::report::Report;
 use events_schema::tree::Node;
@@ -82,13 +83,14 @@ impl<P> Member<P> {
         let config = &self.config;
         let ranks = membership.ranks(config.me).to_vec();
         let alone = membership.seats.len() == 1;
+        let (workers, computing) = membership.computing(config.workers, config.determinism);
         let reduction =
-            Reduction::new(membership, config.me, config.workers, step, config.gradient_len, config.piece_elements);
+            Reduction::new(&computing, config.me, workers, step, config.gradient_len, config.piece_elements);
         let mut kept = std::mem::take(&mut self.flow.kept);
         if self.flow.kept_step != step {
             self.out.extend(std::mem::take(&mut kept).into_keys().map(Out::Release));
         }
-        let (work, unused) = Work::new(config.workers, &ranks, kept);
+        let (work, unused) = Work::new(workers, computing.ranks(config.me), kept);
         self.out.extend(unused.into_iter().map(Out::Release));
         self.position = step;
         self.out.push(Out::Prefetch(ranks, step));
@@ -115,8 +117,12 @@ impl<P> Member<P> {
         if self.flow.kept_step != self.position {
             self.out.extend(std::mem::take(&mut self.flow.kept).into_keys().map(Out::Release));
         }
-        let kept = own.into_iter().chain(work.into_iter().flat_map(Work::into_sums));
-        self.flow.kept.extend(kept.map(|sums| (sums.node, sums)));
+        let kept = own.into_iter().chain(work.into_iter().flat_map(Work::into_sums)).map(|sums| (sums.node, sums));
+        match self.config.determinism {
+            Determinism::D1 => self.flow.kept.extend(kept),
+            // In another membership a node of the same name is of other samples.
+            Determinism::None => self.out.extend(kept.map(|(node, _)| Out::Release(node))),
+        }
         self.flow.kept_step = self.position;
         (self.flow.reduction, self.flow.totals, self.flow.evaluating) = (None, None, None);
         self.still = None;
@@ -142,6 +148,15 @@ impl<P> Member<P> {
         (self.unit, self.unit_begun) = (Some(unit), self.now);
         self.flow.parts = Coverage::default();
         self.out.push(Out::Compute(unit));
+    }
+
+    /// The logical workers whose samples the gradient of [`Unit::Gradient`] is of, in their order: the one itself, or all that this member hosts.
+    #[must_use]
+    pub fn workers_of(&self, rank: Rank) -> Vec<Rank> {
+        match self.config.determinism {
+            Determinism::D1 => vec![rank],
+            Determinism::None => self.membership.as_ref().map_or_else(Vec::new, |m| m.ranks(self.config.me).to_vec()),
+        }
     }
 
     /// Whether [`Member::part`] of the gradient that is computed would let something be sent. Joins alone are not worth it: measured, they took longer in parts.
@@ -177,9 +192,10 @@ impl<P> Member<P> {
         if !matches!(unit, Unit::Update { .. }) {
             self.leave.unit = took;
         }
-        if matches!(unit, Unit::Gradient { .. }) {
+        if let Unit::Gradient { rank, .. } = unit {
             let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-            self.gradients.count += 1;
+            // Who is slow is judged by what one worker's samples take.
+            self.gradients.count += self.workers_of(rank).len() as u64;
             self.gradients.took_us = self.gradients.took_us.saturating_add(took_us);
         }
         match (unit, done) {
@@ -303,7 +319,8 @@ impl<P> Member<P> {
         let config = &self.config;
         let plan = || {
             let (count, piece) = (config.gradient_len, config.piece_elements);
-            Reduction::<P>::new(membership, config.me, config.workers, bulk.step, count, piece)
+            let (workers, computing) = membership.computing(config.workers, config.determinism);
+            Reduction::<P>::new(&computing, config.me, workers, bulk.step, count, piece)
         };
         let place = |plan: &Reduction<P>| plan.place(from, node, bulk.offset, bulk.elements).is_some();
         let fits = match &self.flow.reduction {
@@ -325,9 +342,9 @@ impl<P> Member<P> {
     }
 
     pub(crate) fn on_contributed(&mut self, step: Step, sums: &[NodeSums]) {
-        if step == self.position {
-            self.flow.totals = NodeSums::total(self.config.workers, sums);
-        }
+        let Some(membership) = self.membership.as_ref().filter(|_| step == self.position) else { return };
+        let (workers, _) = membership.computing(self.config.workers, self.config.determinism);
+        self.flow.totals = NodeSums::total(workers, sums);
     }
 
     /// Takes what peers supplied, once it is whole. Gives whether the update that follows was ordered.

@@ -5,12 +5,14 @@
 mod world;
 
 use events_schema::fact::Entry;
+use events_schema::job::Determinism;
 use events_schema::{Generation, Step};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use workers_member::In;
 use workers_session::Peer;
-use world::{World, begin};
+use world::{World, begin, begin_as};
 
 const TURNS_MAX: usize = 200_000;
 /// Longest that the simulated controller waits before it proposes anew.
@@ -228,6 +230,22 @@ proptest! {
         finish(&mut world);
         if !world.dissolved && !world.shells.is_empty() {
             prop_assert_eq!(world.newest, Step(14));
+        }
+    }
+
+    /// Of a job with `determinism: none`: every replica is made of one whole sum of each step, over members that host all workers, and at the end all have
+    /// the same.
+    #[test]
+    fn without_determinism_every_step_counts_once_whatever_happens(seed: u64, workers in 1u16..=9, share in 0u16..9, disturbances in 0usize..10) {
+        let mut world = begin_as(Determinism::None, seed, workers, 1 + share % workers, 14);
+        world.run_some();
+        (0..disturbances).for_each(|_| disturb(&mut world));
+        finish(&mut world);
+        if !world.dissolved && !world.shells.is_empty() {
+            prop_assert_eq!(world.newest, Step(14));
+            let members = world.shells.values().filter(|s| s.member.session().membership().is_some());
+            let replicas: BTreeSet<&[u64]> = members.map(|s| s.replica()).collect();
+            prop_assert_eq!(replicas.len(), 1);
         }
     }
 }

@@ -84,6 +84,7 @@ mod tests {
     use crate::event::{Config, Input};
     use crate::message::{Due, Membership, NodeSums, Seat, Tag};
     use crate::state::Running;
+    use events_schema::job::Determinism;
     use events_schema::tree::Node;
     use events_schema::{Generation, Rank};
 
@@ -108,7 +109,14 @@ mod tests {
     /// A member of three that computes step 9, of which 0 leads.
     fn member(me: u32) -> Session {
         let seats = (0..3).map(|n| Seat { peer: Peer(n), ranks: vec![Rank(n as u16)] }).collect();
-        let config = Config { me: Peer(me), workers: 3, steps_total: 100, checkpoint_every: None, behind_max: None };
+        let config = Config {
+            me: Peer(me),
+            workers: 3,
+            steps_total: 100,
+            checkpoint_every: None,
+            behind_max: None,
+            determinism: Determinism::D1,
+        };
         let mut session = Session::new(config);
         session.phase = Phase::Running(Running::new(Membership { tag: TAG, seats, leader: Peer(0) }, Step(9)));
         session

@@ -2,6 +2,7 @@
 
 use crate::message::{CheckpointId, Due, Envelope, Membership, Need, NodeSums, Peer, RankMetrics, ShardWritten, Tag};
 use events_schema::fact::{Entry, Proposal};
+use events_schema::job::Determinism;
 use events_schema::report::Metrics;
 use events_schema::{Digest, Generation, Rank, Step};
 
@@ -18,6 +19,8 @@ pub struct Config {
     pub checkpoint_every: Option<u64>,
     /// Newcomers follow, so many steps behind at the most; none where the replica is so small that it is sent when they come in.
     pub behind_max: Option<u64>,
+    /// What the replica of a step may depend on.
+    pub determinism: Determinism,
 }
 
 /// What happened.

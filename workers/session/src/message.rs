@@ -3,10 +3,12 @@
 //! Numbered CBOR like every record of Ebb, but never stored: both ends are the same build, because a running job keeps it.
 
 use events_schema::fact::{Member, Proposal};
+use events_schema::job::Determinism;
 use events_schema::report::{MEASURES_MAX, Mean, Metrics};
 use events_schema::tree::{Node, fold, place_again};
 use events_schema::{Digest, Generation, Rank, Step, WriterToken};
 use minicbor::{Decode, Encode};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An executor of this job: its number within the job. Never reused, so a lost peer's number stays dead.
@@ -126,6 +128,20 @@ impl Membership {
     #[must_use]
     pub fn and(&self, other: &Membership) -> Vec<Peer> {
         self.peers().filter(|&p| other.has(p)).collect()
+    }
+
+    /// As it is to those who sum: how many gradients the sum of a step is made of, and who computes which. One for each of the `workers`; where the
+    /// replica may depend on who was a member, one for each member, in their order.
+    #[must_use]
+    pub fn computing(&self, workers: u16, determinism: Determinism) -> (u16, Cow<'_, Membership>) {
+        match determinism {
+            Determinism::D1 => (workers, Cow::Borrowed(self)),
+            Determinism::None => {
+                let seat = |(rank, seat): (u16, &Seat)| Seat { peer: seat.peer, ranks: vec![Rank(rank)] };
+                let seats: Vec<Seat> = (0..).zip(&self.seats).map(seat).collect();
+                (seats.len() as u16, Cow::Owned(Membership { tag: self.tag, seats, leader: self.leader }))
+            }
+        }
     }
 
     /// The next revision, without `leavers`; `None` when nobody would be left. Only their ranks move, as far as that keeps shares of few nodes. A leader
@@ -277,6 +293,10 @@ pub struct Holding {
     /// Whether it still has the gradient that led there from the step before.
     #[n(1)]
     pub gradient: bool,
+    /// The newest membership in force in which it was held; none where it was made or read. Who held the replica of one step in one membership held
+    /// the same one, because no step of it completes without all of its members.
+    #[n(2)]
+    pub tag: Option<Tag>,
 }
 
 /// What the leader of a beginning generation decided.

@@ -183,6 +183,7 @@ mod tests {
     use crate::event::Config;
     use crate::message::{Due, Membership, Seat};
     use crate::state::Running;
+    use events_schema::job::Determinism;
     use events_schema::{Digest, Generation, Rank};
 
     const TAG: Tag = Tag { generation: Generation(2), revision: 0 };
@@ -191,7 +192,14 @@ mod tests {
     /// The leader of three members, at the boundary before step 10.
     fn leader() -> Session {
         let seats = (0..3).map(|n| Seat { peer: Peer(n), ranks: vec![Rank(n as u16)] }).collect();
-        let config = Config { me: Peer(0), workers: 3, steps_total: 100, checkpoint_every: Some(10), behind_max: None };
+        let config = Config {
+            me: Peer(0),
+            workers: 3,
+            steps_total: 100,
+            checkpoint_every: Some(10),
+            behind_max: None,
+            determinism: Determinism::D1,
+        };
         let mut session = Session::new(config);
         session.phase = Phase::Running(Running::new(Membership { tag: TAG, seats, leader: Peer(0) }, Step(9)));
         session

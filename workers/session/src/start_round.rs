@@ -90,7 +90,7 @@ impl Session {
             && !joining.loaded
         {
             joining.loaded = true;
-            self.holding = Some(Holding { step, gradient: false });
+            self.holding = Some(Holding { step, gradient: false, tag: None });
             self.try_join(out);
         }
     }
@@ -112,7 +112,7 @@ impl Session {
     }
 
     pub(crate) fn on_join(&mut self, from: Peer, holding: Option<Holding>, out: &mut Vec<Output>) {
-        let (me, park) = (self.config.me, self.park);
+        let (me, park, determinism) = (self.config.me, self.park, self.config.determinism);
         let Phase::Joining(joining) = &mut self.phase else { return };
         if joining.membership.leader != me || !joining.membership.has(from) {
             return;
@@ -122,7 +122,7 @@ impl Session {
             return;
         }
         let (tag, others): (Tag, Vec<Peer>) = (joining.membership.tag, joining.membership.others(me).collect());
-        let decided = choose_start(&joining.joins, park);
+        let decided = choose_start(&joining.joins, park, determinism);
         let message = decided.clone().map_or(Message::Dissolve, Message::Start);
         for peer in others {
             Self::send(peer, tag, message.clone(), out);
@@ -154,6 +154,7 @@ impl Session {
         let me = self.config.me;
         let Phase::Joining(joining) = &self.phase else { return };
         let membership = joining.membership.clone();
+        let tag = membership.tag;
         self.phase = Phase::Running(Running::new(membership.clone(), start.step));
         out.push(Output::Enter(membership, start.step));
         self.supply(start, out);
@@ -162,6 +163,8 @@ impl Session {
                 self.holding = None;
             }
             out.push(Output::Await(mine.need));
+        } else if let Some(holding) = &mut self.holding {
+            holding.tag = Some(tag);
         }
         if self.leads() {
             out.push(Output::Active(self.generation(), start.step));
@@ -203,7 +206,7 @@ impl Session {
         if self.holding.is_none() {
             out.push(Output::Held(running.membership.tag.generation, step));
         }
-        self.holding = Some(Holding { step, gradient: self.holding.is_some() });
+        self.holding = Some(Holding { step, gradient: self.holding.is_some(), tag: Some(running.membership.tag) });
         self.write_still_shard(out);
     }
 

@@ -418,7 +418,7 @@ impl Session {
         let followers = said.map_or_else(Vec::new, |contribution| contribution.followers.clone());
         running.contributions.retain(|(of, _), _| *of > step);
         let next = step.next();
-        self.holding = Some(Holding { step: next, gradient: true });
+        self.holding = Some(Holding { step: next, gradient: true, tag: Some(running.membership.tag) });
         self.serve_followers(&followers, next, announcement.is_none(), out);
         match announcement {
             None => {

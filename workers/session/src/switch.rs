@@ -178,6 +178,9 @@ impl Session {
             Self::send(*newcomer, membership.tag, Message::Welcome { membership, step: next, followed }, out);
         }
         self.enter(membership.clone(), next, out);
+        if let Some(holding) = &mut self.holding {
+            holding.tag = Some(membership.tag);
+        }
         let lacking: Vec<Peer> = newcomers.into_iter().filter(|newcomer| !followers.contains(newcomer)).collect();
         if let (Some(index), false) = (stayers.iter().position(|&p| p == me), lacking.is_empty()) {
             out.push(Output::SendReplica { to: lacking, index, count: stayers.len() });

@@ -28,6 +28,13 @@ fn of_a_tenant() -> JobSpec {
     JobSpec::parse(&document).unwrap()
 }
 
+/// A spec whose model depends on who was a member when.
+fn without_determinism() -> JobSpec {
+    let mut document = full_document();
+    document["determinism"] = json!("none");
+    JobSpec::parse(&document).unwrap()
+}
+
 /// A spec that says so of its checkpoints, and how often replicas are compared.
 fn by(checkpoint: Value) -> JobSpec {
     let mut document = full_document();
@@ -45,6 +52,7 @@ pub fn all(order: JobOrder, telemetry: Telemetry) -> Vec<Sample> {
         sample("JobSpec with checkpoints by seconds", &by(json!({"every_seconds": 600}))),
         sample("JobSpec with checkpoints as often as pays", &by(json!({"every": "auto"}))),
         sample("JobSpec of a tenant", &of_a_tenant()),
+        sample("JobSpec without determinism", &without_determinism()),
         sample("Telemetry with time between checkpoints", &told),
         sample("JobOrder after restarts", &JobOrder { restarts: 3, ..order }),
     ]

@@ -19,17 +19,29 @@ const EPOCHS: usize = 240;
 const LEARNING_RATE: f64 = 1e-4;
 /// Divides the samples, so that every step has the same weight.
 const GLOBAL_BATCH: usize = 12;
-/// Disturbances, alternately a kill and a change of demand.
+/// Disturbances: a suspension, the loss of every replica, otherwise alternately a kill and a change of demand.
 const EVENTS: u64 = 12;
+const SUSPENDED_AT: u64 = 3;
+const ALL_KILLED_AT: u64 = 4;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sample_counts_once_per_epoch_under_scaling_and_kills() {
+    count("d1").await;
+}
+
+/// Where an executor computes one gradient of all the samples of the workers that it hosts, and the model depends on who was there when.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_sample_counts_once_per_epoch_without_determinism_too() {
+    count("none").await;
+}
+
+async fn count(determinism: &str) {
     let system = System::start(4).await;
     import_unit_vectors(&system).await;
     let (client, agent) = (system.client(), system.agent());
     let document = json!({
         "name": "counted", "model": {"kind": "mlp", "hidden": []}, "dataset": "unit", "workers": {"min": 1, "max": 4},
-        "batch_size": GLOBAL_BATCH / 4, "epochs": EPOCHS, "seed": 5,
+        "batch_size": GLOBAL_BATCH / 4, "epochs": EPOCHS, "seed": 5, "determinism": determinism,
         "optimizer": {"kind": "sgd", "learning_rate": LEARNING_RATE, "momentum": 0}, "checkpoint": {"every_steps": 40},
     });
     let id = submit(&client, &document, "counted").await;
@@ -41,7 +53,15 @@ async fn every_sample_counts_once_per_epoch_under_scaling_and_kills() {
             break;
         }
         disturbed += 1;
-        if event % 2 == 0 {
+        if event == SUSPENDED_AT {
+            client.suspend(&id).await.unwrap_or_else(|e| panic!("{e}"));
+            until(&client, &id, "the suspension", |j| j.phase == "suspended").await;
+            client.resume(&id).await.unwrap_or_else(|e| panic!("{e}"));
+        } else if event == ALL_KILLED_AT {
+            // Back to its last checkpoint, which may have been written by as many executors as never again train it.
+            let all: Vec<i32> = agent.slots().await.unwrap().iter().filter_map(|s| s.pid).collect();
+            all.into_iter().for_each(|pid| drop(kill_process(pid)));
+        } else if event % 2 == 0 {
             let needed = random.below(4) as u32;
             client.demand("local", &PublishDemand::needed(needed)).await.unwrap();
         } else if let Some(pid) = agent.slots().await.unwrap().iter().find_map(|s| s.pid) {

@@ -3,16 +3,17 @@
 //!
 //! Asserts what must hold after every event; what a test is about stands in `generations.rs`.
 
+mod histories;
 mod numbers;
 mod reduction;
 
 use events_schema::control::WaitsFor;
 use events_schema::fact::{Entry, Member as Seated, Proposal};
-use events_schema::job::CheckpointInterval;
+use events_schema::job::{CheckpointInterval, Determinism};
 use events_schema::report::Report;
 use events_schema::tree::{Node, place};
 use events_schema::{Digest, ExecutorId, Generation, JobId, Rank, Step, TimeMs, WriterToken};
-use numbers::{Element, PARAMETERS, REPLICA, Random, Reference, add, gradient, initial, update};
+use numbers::{Element, PARAMETERS, REPLICA, Random, Reference, add, gradient_of, initial};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
@@ -57,6 +58,10 @@ pub struct Shell {
 }
 
 impl Shell {
+    pub fn replica(&self) -> &[Element] {
+        &self.replica
+    }
+
     /// Of the replica, or of one that is still arriving.
     fn parameters(&self) -> Vec<Element> {
         match &self.supply {
@@ -93,6 +98,11 @@ pub struct World {
     /// How often a part of the replica was sent beside the steps.
     pub asides: u64,
     reference: Reference,
+    pub determinism: Determinism,
+    /// Who computed a gradient of which step in which membership.
+    computed: BTreeSet<(Peer, Tag, Step)>,
+    /// Of a job without determinism: every replica that came of a whole sum, and in which memberships its steps were taken.
+    made: BTreeMap<Vec<Element>, Vec<Tag>>,
     pub shells: BTreeMap<Peer, Shell>,
     dials: Vec<(Peer, Peer)>,
     /// Both ends and the number of every link that is not cut.
@@ -124,6 +134,9 @@ impl World {
             behind_max: if seed.is_multiple_of(3) { None } else { Some(6) },
             asides: 0,
             reference: Reference::new(workers, steps_total),
+            determinism: Determinism::D1,
+            computed: BTreeSet::new(),
+            made: [(initial(), Vec::new())].into(),
             shells: BTreeMap::new(),
             dials: Vec::new(),
             links: BTreeMap::new(),
@@ -149,6 +162,7 @@ impl World {
             job: JobId::parse("job-a").unwrap(),
             me: peer,
             workers: self.workers,
+            determinism: self.determinism,
             steps_total: self.steps_total,
             steps_per_epoch: 5,
             rows: 40,
@@ -422,7 +436,8 @@ impl World {
                 assert_eq!(need, Need::Replica);
                 shell.replica = supply.into_iter().map(Option::unwrap).collect();
                 shell.step = Some(step);
-                assert!(shell.replica == self.reference.replicas[step.0 as usize], "a copy with other bits");
+                let replica = shell.replica.clone();
+                self.check_replica(&replica, step);
             }
             Out::Unexpect => shell.supply = None,
             Out::MakeRoom(_) => shell.inbox.push_back(In::RoomMade),
@@ -452,32 +467,31 @@ impl World {
         }
     }
 
-    fn check_membership(&mut self, membership: Option<Membership>) {
-        let membership = membership.unwrap();
-        assert!(membership.is_whole(self.workers));
-        let known = self.memberships.entry(membership.tag).or_insert_with(|| membership.clone());
-        assert_eq!(*known, membership, "two memberships of one tag");
-    }
-
     fn compute(&mut self, me: Peer, unit: Unit) -> Done {
         let shell = self.shells.get_mut(&me).unwrap();
         match unit {
             Unit::Evaluate { step, rank, part } => {
-                assert!(shell.parameters() == self.reference.replicas[step.0 as usize][..PARAMETERS]);
+                let expected = &self.reference.replicas[step.0 as usize][..PARAMETERS];
+                assert!(self.determinism == Determinism::None || shell.parameters() == expected);
                 shell.evaluated.insert(step);
                 assert!(part < 2);
                 Done::Evaluated(RankMetrics { loss: 1.0, correct: 1, count: 2, ..RankMetrics::none(rank) })
             }
             Unit::Gradient { step, rank } => {
                 let parameters = shell.parameters();
-                assert!(parameters == self.reference.replicas[step.0 as usize][..PARAMETERS]);
-                let gradient = gradient(step, rank, &parameters);
+                let expected = &self.reference.replicas[step.0 as usize][..PARAMETERS];
+                assert!(self.determinism == Determinism::None || parameters == expected);
+                let workers = shell.member.workers_of(rank);
+                let tag = shell.member.session().membership().unwrap().tag;
+                let first = self.computed.insert((me, tag, step));
+                assert!(first || self.determinism == Determinism::D1, "more than one gradient a step");
+                let gradient = gradient_of(step, &workers, &parameters);
                 let leaf = Node { first: rank.0, count: 1 };
                 // Some are said to be final from the end on, as backward finishes them; what is left over is so with the whole.
                 let parts =
                     (0..PARAMETERS).step_by(PART).skip(self.random.below(2 + PARAMETERS.div_ceil(PART))).collect();
                 shell.computing = Some((leaf, gradient, parts));
-                Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO }
+                Done::Gradient { weight: workers.len() as f64, loss: 1.0, data_wait: Duration::ZERO }
             }
             Unit::Update { step, from } => {
                 assert_eq!(shell.step, Some(step), "a step that is skipped or taken twice");
@@ -488,10 +502,7 @@ impl World {
                     }
                     GradientFrom::Supply => shell.supply.take().unwrap().1.into_iter().map(Option::unwrap).collect(),
                 };
-                assert!(mean == self.reference.sums[step.0 as usize], "another gradient");
-                update(&mut shell.replica, &mean, step);
-                (shell.step, shell.gradient) = (Some(step.next()), Some(mean));
-                assert!(shell.replica == self.reference.replicas[step.0 as usize + 1]);
+                self.apply(me, step, mean, from);
                 assert!(step <= self.newest, "two steps ahead of everybody");
                 self.newest = self.newest.max(step.next());
                 Done::Updated
@@ -576,7 +587,12 @@ impl World {
 
 /// A job's first members, proposed.
 pub fn begin(seed: u64, workers: u16, members: u16, steps_total: u64) -> World {
-    let mut world = World::new(seed, workers, steps_total);
+    begin_as(Determinism::D1, seed, workers, members, steps_total)
+}
+
+/// The same of a job with this determinism.
+pub fn begin_as(determinism: Determinism, seed: u64, workers: u16, members: u16, steps_total: u64) -> World {
+    let mut world = World { determinism, ..World::new(seed, workers, steps_total) };
     let peers: Vec<Peer> = (0..members).map(|_| world.spawn()).collect();
     world.propose(Entry::Fresh, &peers, &[]);
     world

@@ -37,6 +37,11 @@ pub fn gradient(step: Step, rank: Rank, replica: &[Element]) -> Vec<Element> {
     (0..PARAMETERS).map(|i| mix(&[step.0, u64::from(rank.0), i as u64, replica[i]])).collect()
 }
 
+/// Of the samples of several workers at once.
+pub fn gradient_of(step: Step, workers: &[Rank], replica: &[Element]) -> Vec<Element> {
+    workers.iter().map(|rank| gradient(step, *rank, replica)).reduce(|one, next| add(&one, &next)).unwrap()
+}
+
 pub fn add(left: &[Element], right: &[Element]) -> Vec<Element> {
     left.iter().zip(right).map(|(l, r)| mix(&[*l, *r])).collect()
 }

@@ -3,6 +3,7 @@
 use super::numbers::{Element, PARAMETERS, add};
 use super::{PART, PIECE, Packet, World};
 use events_schema::Step;
+use events_schema::job::Determinism;
 use workers_member::{Action, Bulk, Kind, Part, SumOp};
 use workers_session::{Peer, Tag};
 
@@ -54,7 +55,11 @@ impl World {
                 }
                 let sum = stack.pop().unwrap();
                 assert!(stack.is_empty());
-                assert!(sum == self.reference.sums[step.0 as usize][range.clone()], "another order of additions");
+                let d1 = self.determinism == Determinism::D1;
+                assert!(
+                    !d1 || sum == self.reference.sums[step.0 as usize][range.clone()],
+                    "another order of additions"
+                );
                 for (place, element) in shell.total[range.clone()].iter_mut().zip(&sum) {
                     assert!(place.replace(*element).is_none());
                 }

@@ -4,6 +4,7 @@
 mod changes;
 
 use events_schema::fact::{Entry, Member, Proposal};
+use events_schema::job::Determinism;
 use events_schema::tree::{Node, place};
 use events_schema::{Digest, ExecutorId, Generation, JobId, Step, TimeMs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -58,6 +59,8 @@ pub struct Shell {
     pub awaiting: Option<Need>,
     pub parts: usize,
     pub membership: Option<Membership>,
+    /// In which membership each step of the replica was taken.
+    pub history: Vec<Tag>,
     pub step: Step,
     pub partials: BTreeSet<(Tag, Step, Peer)>,
     pub reduced: BTreeSet<(Tag, Step, Peer)>,
@@ -78,6 +81,9 @@ pub struct World {
     pub workers: u16,
     pub steps_total: u64,
     pub behind_max: Option<u64>,
+    pub determinism: Determinism,
+    /// Of the replica of a step, as it was sent in a membership.
+    pub histories: BTreeMap<(Tag, Step), Vec<Tag>>,
     /// How often a newcomer came in with the replica.
     pub caught_up: u64,
     /// How many members went in the middle of a step.
@@ -106,6 +112,8 @@ impl World {
             workers,
             steps_total,
             behind_max: if seed.is_multiple_of(3) { None } else { Some(6) },
+            determinism: Determinism::D1,
+            histories: BTreeMap::new(),
             caught_up: 0,
             left_early: 0,
             slow: None,
@@ -132,6 +140,7 @@ impl World {
             steps_total: self.steps_total,
             checkpoint_every: Some(3),
             behind_max: self.behind_max,
+            determinism: self.determinism,
         };
         let shell = Shell {
             session: Session::new(config),
@@ -139,6 +148,7 @@ impl World {
             awaiting: None,
             parts: 0,
             membership: None,
+            history: Vec::new(),
             step: Step(0),
             partials: BTreeSet::new(),
             reduced: BTreeSet::new(),
@@ -238,6 +248,7 @@ impl World {
             Output::Send(to, envelope) => self.post(me, to, Packet::Say(envelope)),
             Output::Load(generation, _) => {
                 shell.replica = Some(chance_loaded);
+                shell.history.clear();
                 (shell.awaiting, shell.following) = (None, None);
                 shell.pending.push(Input::Loaded(generation, chance_loaded));
             }
@@ -276,20 +287,24 @@ impl World {
             }
             Output::SendReplicaAside { to, tag, step, count, .. } => {
                 assert_eq!(shell.replica, Some(step), "only the replica of the boundary is sent");
+                self.sends(me, tag, step);
                 to.into_iter().for_each(|p| self.post(me, p, Packet::Aside { tag, step, count }));
             }
             Output::SendMean { to, tag, step, count, .. } => {
                 assert_eq!(shell.replica, Some(step), "only the last gradient is sent");
+                self.sends(me, tag, step);
                 to.into_iter().for_each(|p| self.post(me, p, Packet::Mean { tag, step, count }));
             }
             Output::SendReplica { to, count, .. } => {
                 let (tag, step) = (shell.membership.as_ref().unwrap().tag, shell.step);
                 assert_eq!(shell.replica, Some(step), "only the replica of the entered step is sent");
+                self.sends(me, tag, step);
                 to.into_iter().for_each(|p| self.post(me, p, Packet::Replica { tag, step, count }));
             }
             Output::SendGradient(to) => {
                 let (tag, step) = (shell.membership.as_ref().unwrap().tag, shell.step);
                 assert_eq!(shell.replica, Some(step));
+                self.sends(me, tag, step);
                 to.into_iter().for_each(|p| self.post(me, p, Packet::Gradient(tag, step)));
             }
             Output::Compute(step) => {
@@ -297,12 +312,20 @@ impl World {
                 let membership = shell.membership.clone().unwrap();
                 let key = (membership.tag, step);
                 assert_ne!(shell.last_computed.replace(key), Some(key), "computed twice in one membership");
-                let sums = Node::root(self.workers).cover(membership.ranks(me)).into_iter();
-                let sums = sums.map(|node| NodeSums { node, weight: f64::from(node.count), loss: 0.0 }).collect();
+                let (workers, computing) = membership.computing(self.workers, self.determinism);
+                let sums = Node::root(workers).cover(computing.ranks(me)).into_iter();
+                // As many samples as ranks: of a node's ranks, or of all that are hosted.
+                let weight = |node: Node| match self.determinism {
+                    Determinism::D1 => f64::from(node.count),
+                    Determinism::None => membership.ranks(me).len() as f64,
+                };
+                let sums = sums.map(|node| NodeSums { node, weight: weight(node), loss: 0.0 }).collect();
                 shell.pending.push(Input::Computed(step, sums));
             }
             Output::Contributed(step, sums) => {
-                let total = NodeSums::total(self.workers, &sums).unwrap();
+                let membership = shell.membership.as_ref().unwrap();
+                let (workers, _) = membership.computing(self.workers, self.determinism);
+                let total = NodeSums::total(workers, &sums).unwrap();
                 assert_eq!(total.weight, f64::from(self.workers), "a step without every rank");
                 shell.contributed = Some(step);
             }
@@ -365,10 +388,37 @@ impl World {
             return self.feed(me, Input::Supplied(step));
         }
         if shell.followed.get(&next) == Some(&0) {
-            shell.replica = Some(next);
+            let mean = shell.replica.replace(next).is_some();
+            self.receives(me, tag, next, mean);
+            let Some(shell) = self.shells.get_mut(&me) else { return };
             let more = shell.followed.get(&next.next()) == Some(&0);
             if is_in { self.follow(me) } else { self.feed(me, Input::Followed(next, !more)) }
         }
+    }
+
+    /// All who send a replica, or the gradient that led to it, in one membership have the same one.
+    fn sends(&mut self, me: Peer, tag: Tag, step: Step) {
+        let history = &self.shells[&me].history;
+        assert_eq!(history.len() as u64, step.0, "each step is taken once");
+        let known = self.histories.entry((tag, step)).or_insert_with(|| history.clone());
+        assert!(self.determinism == Determinism::D1 || known == history, "{me} sends another replica in {tag}");
+    }
+
+    /// A gradient that leads to `step` is of the replica that it is applied to.
+    fn receives(&mut self, me: Peer, tag: Tag, step: Step, gradient: bool) {
+        let sent = &self.histories[&(tag, step)];
+        let Some(shell) = self.shells.get_mut(&me) else { return };
+        let fits = shell.history[..] == sent[..sent.len().saturating_sub(1)];
+        assert!(!gradient || fits || self.determinism == Determinism::D1, "{me} applies a gradient of another replica");
+        shell.history.clone_from(sent);
+    }
+
+    /// Where the model may depend on who was a member, all have the one of the same history.
+    pub fn assert_one_history(&self) {
+        let of_members = self.shells.values().filter(|s| s.session.membership().is_some());
+        let mut histories = of_members.map(|s| &s.history);
+        let first = histories.next();
+        assert!(self.determinism == Determinism::D1 || histories.all(|history| Some(history) == first));
     }
 
     /// What the trainer does between events: supplies, reduction, update.
@@ -399,6 +449,7 @@ impl World {
             if whole {
                 shell.replica = Some(step);
                 shell.awaiting = None;
+                self.receives(me, tag, step, need == Need::Gradient);
                 return self.feed(me, Input::Supplied(step));
             }
         }
@@ -418,6 +469,7 @@ impl World {
         if whole && shell.contributed == Some(step) {
             assert_eq!(shell.replica, Some(step), "an update on another step's replica");
             shell.replica = Some(step.next());
+            shell.history.push(tag);
             shell.contributed = None;
             assert!(step.next() <= self.newest.next(), "two steps ahead of everybody");
             self.newest = self.newest.max(step.next());
@@ -533,7 +585,12 @@ impl World {
 
 /// A job's first members, proposed.
 pub fn begin(seed: u64, workers: u16, members: u16, steps_total: u64) -> World {
-    let mut world = World::new(seed, workers, steps_total);
+    begin_as(Determinism::D1, seed, workers, members, steps_total)
+}
+
+/// The same of a job with this determinism.
+pub fn begin_as(determinism: Determinism, seed: u64, workers: u16, members: u16, steps_total: u64) -> World {
+    let mut world = World { determinism, ..World::new(seed, workers, steps_total) };
     let peers: Vec<Peer> = (0..members).map(|_| world.spawn()).collect();
     world.propose(Entry::Fresh, &peers, &[]);
     world
