@@ -64,7 +64,7 @@ impl<P> Member<P> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::event::{Done, In, LinkId};
+    use crate::event::{In, LinkId};
     use crate::member::tests::{config, proposal, running};
     use events_schema::Generation;
     use events_schema::fact::Entry;
@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn a_newcomer_asks_once_it_has_room() {
-        let mut newcomer = Member::new(config(2, 2, 100));
-        newcomer.handle(Duration::ZERO, proposal(2, SWITCH, 2, &[0, 1, 2]));
+        let mut newcomer = Member::new(config(2, 3, 100));
+        newcomer.handle(Duration::ZERO, proposal(2, SWITCH, 3, &[0, 1, 2]));
         let out = linked(&mut newcomer, &[0, 1]);
         assert_eq!((out.contains(&Out::MakeRoom(Room::Replica)), wishes(&out)), (true, 0), "{out:?}");
         assert_eq!(wishes(&newcomer.handle(Duration::ZERO, In::RoomMade)), 2);
@@ -95,17 +95,15 @@ mod tests {
     fn a_member_has_room_for_its_part_before_it_hears_the_wish_and_one_at_a_time() {
         let mut member = running();
         let tag = Tag { generation: Generation(2), revision: 0 };
-        member.handle(Duration::ZERO, proposal(2, SWITCH, 2, &[0, 1, 2]));
+        member.handle(Duration::ZERO, proposal(2, SWITCH, 2, &[0, 2]));
         linked(&mut member, &[2]);
         let wish = || In::Message {
             link: LinkId { peer: Peer(2), number: 1 },
             envelope: Envelope { tag, message: Message::FollowRequest },
             bytes: 9,
         };
-        member.handle(Duration::ZERO, wish());
-        member.handle(Duration::ZERO, wish());
-        let done = Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO };
-        let out = member.handle(Duration::ZERO, In::Done(done));
+        let mut out = member.handle(Duration::ZERO, wish());
+        out.extend(member.handle(Duration::ZERO, wish()));
         let rooms: Vec<_> = out.iter().filter(|o| matches!(o, Out::MakeRoom(_))).collect();
         assert_eq!(
             rooms,
