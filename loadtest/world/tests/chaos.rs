@@ -17,7 +17,11 @@ const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 48] = [
+const FOUND: [(&str, &str); 49] = [
+    (
+        "two-jobs-exchange-slots-before-what-hung-is-gone",
+        include_str!("found/two-jobs-exchange-slots-before-what-hung-is-gone.json"),
+    ),
     (
         "a-replacement-waits-for-the-pause-after-a-failure",
         include_str!("found/a-replacement-waits-for-the-pause-after-a-failure.json"),

@@ -141,6 +141,10 @@ fn for_anothers(draft: &mut Draft<'_>, id: &JobId) -> bool {
     let Some(job) = draft.state.job(id) else { return false };
     let (state, at) = (&draft.state, draft.at);
     let is_empty = |other: &&SlotId| state.slot(other).is_some_and(|known| known.executor.is_none());
+    // What is to stop there at once is still there, and the other job gets the slot now.
+    if !is_empty(&&slot) {
+        return false;
+    }
     let is_for_both =
         |other: &SlotId| state.kind(other) == Some(kind) && is_fit(state, other) && !job.avoids(other, at);
     let found = others(draft, id).filter(|(_, owner)| !owner.avoids(&slot, at)).flat_map(|(owner_id, owner)| {
