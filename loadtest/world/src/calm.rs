@@ -62,6 +62,13 @@ struct Generations {
 }
 
 impl Generations {
+    /// Its plan is of these slots now.
+    fn plan(&mut self, slots: &BTreeSet<SlotId>) {
+        self.shrinks |= !self.slots.is_subset(slots);
+        self.grows |= !slots.is_subset(&self.slots);
+        self.slots.clone_from(slots);
+    }
+
     /// Whether a switch is given up because somebody is late or lost.
     fn is_held_up(&self, id: &JobId, fact: &Fact) -> bool {
         let Fact::GenerationAbandoned { job, generation, cause, .. } = fact else { return false };
@@ -187,10 +194,6 @@ impl World {
             _ => false,
         };
         let slots = truth.job(id).map(|job| job.slots().clone()).unwrap_or_default();
-        let proposed = batch.facts.iter().filter_map(|fact| match fact {
-            Fact::GenerationProposed { job, proposal } if job == id => Some(proposal),
-            _ => None,
-        });
         let (failed, flaps) = (batch.facts.iter().any(fails), self.checks.calm.flaps);
         let known = self.checks.calm.jobs.entry(id.clone()).or_default();
         known.failed += u64::from(failed);
@@ -215,10 +218,19 @@ impl World {
         if hung > 0 {
             known.held_up += batch.facts.iter().filter(|fact| known.is_held_up(id, fact)).count() as u64;
         }
-        known.shrinks |= !known.slots.is_subset(&slots);
-        known.grows |= !slots.is_subset(&known.slots);
-        known.slots = slots;
-        for proposal in proposed {
+        // A batch may have a second plan after the generation that came from the first.
+        if !batch.facts.iter().any(|fact| matches!(fact, Fact::PlanAdopted { job, .. } if job == id)) {
+            known.plan(&slots);
+        }
+        for fact in &batch.facts {
+            let proposal = match fact {
+                Fact::GenerationProposed { job, proposal } if job == id => proposal,
+                Fact::PlanAdopted { job, slots, .. } if job == id => {
+                    known.plan(&slots.iter().cloned().collect());
+                    continue;
+                }
+                _ => continue,
+            };
             if matches!(proposal.entry, Entry::Switch { .. }) {
                 known.switches.insert(proposal.generation);
             }
@@ -227,6 +239,7 @@ impl World {
             let other = if by_plan { " on other slots" } else { "" };
             known.proposed.push(format!("{} {:?} at {since_ms} ms{other}", proposal.generation, proposal.entry));
         }
+        known.plan(&slots);
         let Generations { failed, lost, held_up, held_back, again, .. } = *known;
         let hung = held_up + HUNG_GENERATIONS * hung;
         let most = outside(setup)

@@ -17,7 +17,11 @@ const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 49] = [
+const FOUND: [(&str, &str); 50] = [
+    (
+        "a-second-plan-comes-in-the-batch-of-a-generation",
+        include_str!("found/a-second-plan-comes-in-the-batch-of-a-generation.json"),
+    ),
     (
         "two-jobs-exchange-slots-before-what-hung-is-gone",
         include_str!("found/two-jobs-exchange-slots-before-what-hung-is-gone.json"),
