@@ -68,7 +68,8 @@ impl<W: Write> Trainer<W> {
             Out::Fill { offset, payload } => self.replica.fill(offset, &payload),
             Out::Supplied(_) => self.replica.supplied(),
             Out::Unexpect => self.replica.unexpect(),
-            Out::MakeRoom(wanted) => self.make_room(wanted),
+            // Without it a growth takes longer; whoever waits for room must hear of that all the same.
+            Out::MakeRoom(wanted) => return Ok((!self.make_room(wanted)).then_some(In::RoomMade)),
             Out::Warm(generation, ranks, step) => return self.warm(generation, ranks, step),
             Out::Prefetch(ranks, step) => {
                 let expected = self.program.prefetch(&ranks, step);
@@ -193,14 +194,14 @@ impl<W: Write> Trainer<W> {
         }
     }
 
-    fn make_room(&self, wanted: Wanted) {
+    fn make_room(&self, wanted: Wanted) -> bool {
         let makers = Makers {
             lengths: self.program.lengths(),
             elsewhere: matches!(self.program.workload, Workload::Torch(_)),
             gradients: self.gradients.clone(),
             pieces: self.network.pieces(),
         };
-        makers.make(wanted, self.inbox.clone());
+        makers.make(wanted, self.inbox.clone())
     }
 
     fn warm(&mut self, generation: Generation, ranks: Vec<Rank>, step: Step) -> Result<Option<Input>, TrainError> {

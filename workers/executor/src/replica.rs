@@ -1,7 +1,7 @@
 //! The flat replica of one executor, as bytes: what is whole, what is arriving, and the gradient that led there. Which step it is of and what
 //! is missing is known to `workers-member`.
 //!
-//! Shared by reference with whoever sends or saves it; an update that comes while somebody still reads works on a copy.
+//! Shared by reference with whoever sends or saves it; an update waits for who is soon done with reading, and works on a copy for anybody else.
 
 use crate::buffers::{Buffer, Pool};
 use crate::program::ProgramError;
@@ -184,6 +184,8 @@ impl Replica {
             }
             Workload::Torch(torch) => {
                 let after = Version(self.version.0 + 1);
+                // It is changed elsewhere, and what others read here stays as it is.
+                self.readers.clear();
                 let mean = torch.apply(self.view(), mean, step, after)?;
                 self.gradient = Some(Arc::new(mean));
                 (self.version, self.data, self.elsewhere) = (after, Arc::default(), true);

@@ -35,16 +35,15 @@ pub struct Makers {
 }
 
 impl Makers {
-    /// Makes it beside everything else; [`Event::RoomMade`] follows, whatever there was memory for.
-    pub fn make(self, wanted: Wanted, inbox: SyncSender<Event>) {
+    /// Makes it beside everything else; [`Event::RoomMade`] follows, whatever there was memory for. False where no thread is left for it.
+    pub fn make(self, wanted: Wanted, inbox: SyncSender<Event>) -> bool {
         let make = move || {
             let room = self.room(wanted);
             // It can only fail when the trainer has ended, and then nobody waits.
             let _ = inbox.send(Event::RoomMade(room));
         };
-        if let Err(error) = std::thread::Builder::new().name("ebb-room".to_owned()).spawn(make) {
-            tracing::error!(%error, "no thread is left to make room for a newcomer; it is given up at the deadline of its proposal");
-        }
+        let spawned = std::thread::Builder::new().name("ebb-room".to_owned()).spawn(make);
+        spawned.inspect_err(|error| tracing::warn!(%error, "no thread is left to make room for a newcomer")).is_ok()
     }
 
     fn room(&self, wanted: Wanted) -> Room {
