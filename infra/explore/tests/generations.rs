@@ -324,7 +324,13 @@ impl Model for Case {
         match action {
             Action::Ready(executor) => {
                 let address = format!("127.0.0.1:{}", executor.number);
-                world.report(Report::ExecutorReady { executor, address, class: None, replica_bytes: None, gradient_bytes: None });
+                world.report(Report::ExecutorReady {
+                    executor,
+                    address,
+                    class: None,
+                    replica_bytes: None,
+                    gradient_bytes: None,
+                });
             }
             Action::Active(generation) => {
                 world.report(Report::GenerationActive { job, generation, step: Step(1), pause_us: 1 });
