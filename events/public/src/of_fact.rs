@@ -484,6 +484,7 @@ impl From<&fact::PlanCause> for PlanCause {
             fact::PlanCause::Nothing => PlanCause::Nothing,
             fact::PlanCause::Speed => PlanCause::Speed,
             fact::PlanCause::Link => PlanCause::Link,
+            fact::PlanCause::Profile => PlanCause::Profile,
         }
     }
 }

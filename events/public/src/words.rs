@@ -33,6 +33,8 @@ words! {
         Speed,
         /// Fewer, because the link of a server is too slow for its gradients.
         Link,
+        /// More or fewer for a while, to be measured at that size, as its spec asks for.
+        Profile,
     }
     /// What a job waits for.
     WaitKind {

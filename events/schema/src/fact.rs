@@ -932,6 +932,9 @@ pub enum PlanCause {
     /// Fewer, because the link of a server is too slow for its gradients.
     #[n(7)]
     Link,
+    /// More or fewer for a while, to be measured at that size: its spec asks for it, and the slots were nobody else's.
+    #[n(8)]
+    Profile,
 }
 
 /// What a job waits for.

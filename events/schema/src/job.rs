@@ -9,10 +9,12 @@ pub use crate::checkpoint::{CheckpointInterval, CheckpointSpec};
 use crate::checkpoint::{DEFAULT_CHECKPOINT, parse_checkpoint};
 pub use crate::determinism::Determinism;
 use crate::duration::{StorePatience, UnitTimeout};
+use crate::evaluation::{EvaluationSpec, parse_evaluation};
 use crate::fields::{Fields, Problems, whole, whole_signed};
 use crate::gang::{CommandSpec, Elastic, MAX_RESTARTS};
 pub use crate::model::ModelSpec;
 use crate::model::{parse_model, refuse_fields_of_models};
+use crate::profile::{Profile, parse_profile};
 use crate::retrains::{Retrains, parse_retrains};
 use crate::torch::TorchDevice;
 use crate::{DatasetName, Digest, TenantId};
@@ -95,8 +97,7 @@ pub struct JobFields {
     /// Recoveries from a checkpoint (every replica lost) after which the job fails.
     #[n(16)]
     pub max_restarts: u32,
-    /// How long its first unit of computing may take before it counts as hung. Not in the bytes if it is the default: the digest of a
-    /// spec is the same in every build.
+    /// How long its first unit of computing may take before it counts as hung. Not in the bytes if it is the default: digests of specs stay the same.
     #[n(17)]
     #[cbor(skip_if = "UnitTimeout::is_default")]
     pub unit_timeout_ms: UnitTimeout,
@@ -120,6 +121,10 @@ pub struct JobFields {
     #[cbor(n(22), skip_if = "Determinism::is_default")]
     #[serde(skip_serializing_if = "Determinism::is_default")]
     pub determinism: Determinism,
+    /// At which sizes it is measured before it settles; none: at those that it comes to have.
+    #[n(23)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
 }
 
 /// Bounds of the number of executors.
@@ -269,17 +274,6 @@ pub enum ScheduleShape {
     },
 }
 
-/// Held-out evaluation.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
-pub struct EvaluationSpec {
-    /// What it is evaluated on; none where the code of a PyTorch job brings its own rows.
-    #[n(0)]
-    pub dataset: Option<DatasetName>,
-    /// Steps between two evaluations; the last step is always evaluated.
-    #[n(1)]
-    pub every_steps: u64,
-}
-
 impl JobSpec {
     /// The program that it runs as a gang, if it does not train in steps.
     #[must_use]
@@ -304,6 +298,7 @@ impl JobSpec {
         let as_this_runs = JobFields {
             compare_every_steps: mine.compare_every_steps,
             tenant: mine.tenant,
+            profile: mine.profile,
             name: mine.name,
             workers: Workers { min: mine.workers.min, max: other.workers.max },
             checkpoint: mine.checkpoint,
@@ -399,6 +394,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let compare_every_steps = f.integer("compare_every_steps", 1..=1_000_000_000);
     let tenant = f.text("tenant", |s| TenantId::parse(s).map_err(|e| e.expected.to_owned()));
     let determinism = Determinism::read(&mut f, own_rows, retrains.is_some(), workers, batch_size);
+    let profile = f.nested("profile", |path, value| parse_profile(path, value, workers)).flatten();
     if gang.is_some() {
         let useless = [
             ("seed", seed != 0),
@@ -412,6 +408,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             ("retrains", retrains.is_some()),
             ("compare_every_steps", compare_every_steps.is_some()),
             ("determinism", !determinism.is_default()),
+            ("profile", profile.is_some()),
         ];
         useless.iter().filter(|(_, said)| *said).for_each(|(name, _)| f.wrong(name, OF_THE_PROGRAM));
         if checkpoint.every != DEFAULT_CHECKPOINT.every {
@@ -445,6 +442,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             compare_every_steps,
             tenant,
             determinism,
+            profile,
         }),
         _ => None,
     };
@@ -476,7 +474,7 @@ fn no_data(f: &mut Fields<'_>) -> (Option<Option<DatasetName>>, Option<u64>, Opt
 }
 
 /// The name of a dataset; a PyTorch job may leave it out. None if it is wrong.
-fn parse_dataset(f: &mut Fields<'_>, own_rows: bool) -> Option<Option<DatasetName>> {
+pub(crate) fn parse_dataset(f: &mut Fields<'_>, own_rows: bool) -> Option<Option<DatasetName>> {
     let parse = |s: &str| DatasetName::parse(s).map_err(|e| e.expected.to_owned());
     match f.raw("dataset") {
         None if own_rows => Some(None),
@@ -590,11 +588,4 @@ fn parse_schedule(path: &str, value: &Value) -> Result<ScheduleSpec, Problems> {
         Kind::Linear => ScheduleShape::Linear { floor: f.number("floor", 0.0..=1.0).unwrap_or(0.0) },
     };
     f.finish(Some(ScheduleSpec { warmup_steps, shape }))
-}
-
-fn parse_evaluation(path: &str, value: &Value, own_rows: bool) -> Result<EvaluationSpec, Problems> {
-    let mut f = Fields::new(path, value);
-    let dataset = parse_dataset(&mut f, own_rows);
-    let every_steps = f.integer("every_steps", 1..=1_000_000_000).unwrap_or(100);
-    f.finish(dataset.map(|dataset| EvaluationSpec { dataset, every_steps }))
 }

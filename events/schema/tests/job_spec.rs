@@ -164,6 +164,7 @@ fn a_program_of_the_users_own_is_a_fixed_gang_without_data_or_steps() {
         (json!({"checkpoint": {"every_steps": 20}}), json!({}), "checkpoint"),
         (json!({"checkpoint": {"every": "auto"}}), json!({}), "checkpoint"),
         (json!({"compare_every_steps": 20}), json!({}), "compare_every_steps"),
+        (json!({"profile": true}), json!({}), "profile"),
         (json!({"unit_timeout_ms": 1_000}), json!({}), "unit_timeout_ms"),
         (json!({}), json!({"command": "python train.py"}), "model.command"),
         (json!({}), json!({"command": []}), "model.command"),
@@ -260,7 +261,7 @@ fn the_least_job_gets_documented_defaults() {
     assert!(matches!(spec.optimizer, OptimizerSpec::Adamw { .. }));
     assert_eq!((spec.schedule.warmup_steps, spec.schedule.shape), (0, ScheduleShape::Constant));
     assert_eq!((spec.checkpoint.every, spec.checkpoint.keep), (CheckpointInterval::Steps(500), 2));
-    assert_eq!((spec.compare_every_steps, &spec.tenant), (None, &None));
+    assert_eq!((spec.compare_every_steps, &spec.tenant, &spec.profile), (None, &None, &None));
     assert!(spec.gradient_clip_norm.is_none() && spec.evaluation.is_none());
     assert_eq!((spec.unit_timeout_ms.ms(), spec.store_patience_ms.ms()), (600_000, 1_800_000));
 }
@@ -413,6 +414,11 @@ fn each_wrong_value_is_refused_by_name() {
         ("checkpoint", Some(json!({"every": "auto", "every_steps": 5})), "checkpoint.every_steps", "left out where"),
         ("checkpoint", Some(json!({"every": "auto", "every_seconds": 60})), "checkpoint.every_seconds", "not both"),
         ("compare_every_steps", Some(json!(0)), "compare_every_steps", "1 to 1000000000"),
+        ("profile", Some(json!("yes")), "profile", "an object"),
+        ("profile", Some(json!({"sizes": [4, 2]})), "profile.sizes", "each larger than the one before"),
+        ("profile", Some(json!({"sizes": [1, 100]})), "profile.sizes", "to `workers.max`"),
+        ("profile", Some(json!({"seconds": 4})), "profile.seconds", "5 to 600"),
+        ("profile", Some(json!({"every": 4})), "profile.every", "sizes"),
         ("tenant", Some(json!("Research")), "tenant", "1 to 63 characters"),
         ("tenant", Some(json!(7)), "tenant", "a text"),
         ("determinism", Some(json!("d0")), "determinism", "one of d1, none"),

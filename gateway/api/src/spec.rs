@@ -92,6 +92,9 @@ pub struct JobSpec {
     /// What the model may depend on besides the spec, the data and the numeric class; not shown of a job that says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub determinism: Option<Determinism>,
+    /// At which sizes it is measured before it settles, on slots that are idle; at those that it comes to have if it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
 }
 
 /// What the model may depend on besides the spec, the data and the numeric class of the executors.
@@ -102,6 +105,29 @@ pub enum Determinism {
     D1,
     /// On who was a member when: each executor computes one gradient of all the samples of the workers that it hosts.
     None,
+}
+
+/// At which sizes a job is measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Profile {
+    /// At the usual ones: `workers.min`, twice as many again and again, and `workers.max`; false: at none.
+    Usual(bool),
+    /// At these.
+    At(ProfileSizes),
+}
+
+/// Sizes, and how long each is had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProfileSizes {
+    /// Numbers of executors, rising, within `workers`; the usual ones if they are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 9), inner(range(min = 1, max = 256)))]
+    pub sizes: Vec<u16>,
+    /// Each takes so long at most, the start of newcomers included.
+    #[serde(default = "profile_seconds")]
+    #[schemars(range(min = 5, max = 600))]
+    pub seconds: u16,
 }
 
 /// A stretch of another job, which is trained once more from that job's whole replica: parameters, state of the optimizer, step and place in
@@ -135,6 +161,9 @@ fn max_restarts() -> u32 {
 fn unit_timeout_ms() -> u64 {
     600_000
 }
+fn profile_seconds() -> u16 {
+    60
+}
 fn store_patience_ms() -> u64 {
     1_800_000
 }
@@ -167,6 +196,7 @@ impl Default for JobSpec {
             compare_every_steps: None,
             tenant: None,
             determinism: None,
+            profile: None,
         }
     }
 }
@@ -463,6 +493,10 @@ impl From<&schema::JobSpec> for JobSpec {
             compare_every_steps: spec.compare_every_steps,
             tenant: spec.tenant.as_ref().map(ToString::to_string),
             determinism: (spec.determinism == schema::Determinism::None).then_some(Determinism::None),
+            profile: spec
+                .profile
+                .as_ref()
+                .map(|profile| Profile::At(ProfileSizes { sizes: profile.sizes.clone(), seconds: profile.seconds })),
         }
     }
 }
@@ -546,6 +580,8 @@ mod tests {
             json!({"checkpoint": {"every_steps": 7, "keep": 3}, "compare_every_steps": 40, "tenant": "research"}),
             json!({"checkpoint": {"every_seconds": 600}}),
             json!({"workers": {"min": 1, "max": 4}, "determinism": "none"}),
+            json!({"workers": {"min": 2, "max": 6}, "profile": true}),
+            json!({"workers": {"min": 2, "max": 6}, "profile": {"sizes": [3, 6], "seconds": 20}}),
             json!({"checkpoint": {"every": "auto", "keep": 1}}),
         ];
         let command = json!({"name": "a", "model": {"kind": "command", "command": ["python", "train.py"]}, "workers": {"max": 2}});

@@ -204,6 +204,7 @@ fn planned(data: &Value) -> String {
         "nothing" => "it waits, is suspended or has ended",
         "speed" => "it was measured to be as fast, or faster, on fewer slots",
         "link" => "the link of a server is too slow for its gradients",
+        "profile" => "its speed is measured at this size (`profile`)",
         other => other,
     };
     let waits = &data["waits"];

@@ -114,6 +114,10 @@ pub struct SetupArgs {
     /// Slots that fleets that serve lend at most, all of them together; without it all that they do not need.
     #[arg(long, hide_short_help = true, value_name = "SLOTS", requires = "demand")]
     pub lent_max: Option<u64>,
+    /// Each job is measured at several sizes before it settles (`profile: true`), and policies know of its speeds what was measured; without it they know
+    /// all of its curve.
+    #[arg(long, hide_short_help = true)]
+    pub profile: bool,
     /// How long a fleet waits for a slot until its executor is killed.
     #[arg(long, hide_short_help = true, value_name = "MS", default_value_t = 5_000)]
     pub reclaim_deadline_ms: u64,
@@ -230,7 +234,10 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
     let tables = args.tables.as_deref().map(tables).transpose()?.unwrap_or_default();
     let costs = rules.costs;
     let made = jobs(&trace, &tables, &rules.shape(args), &costs, seed);
-    let (jobs, notes) = made.map_err(|error| unusable(source, &error))?;
+    let (mut jobs, notes) = made.map_err(|error| unusable(source, &error))?;
+    if args.profile {
+        jobs.iter_mut().for_each(|job| job.spec = job.spec.clone().profiled());
+    }
     let inference = args.inference.clone().unwrap_or_default();
     let demand = args.demand.as_deref().map(|named| demand(named, &inference)).transpose()?.unwrap_or_default();
     let failures = args
@@ -383,7 +390,7 @@ pub(crate) fn options_of(args: &SetupArgs, rules: &Rules, setup: &Setup, trace: 
         "demand": args.demand, "headroom": args.headroom, "lent_max": args.lent_max, "information": args.information, "seed": setup.seed,
         "tables": args.tables, "shape": rules.shape(args), "work": rules.work, "costs": setup.costs, "round_ms": setup.round_ms,
         "quanta_slot_s": rules.quanta_slot_s, "starvation_ratio": rules.starvation_ratio, "pending_max": args.pending_max,
-        "delta_s": args.delta_s, "quota": args.quota,
+        "delta_s": args.delta_s, "quota": args.quota, "profile": args.profile,
         "reclaim_deadline_ms": setup.reclaim_deadline_ms, "server_failures": setup.failures,
         "notes": notes,
     })

@@ -143,14 +143,19 @@ pub(crate) struct Informed<'a> {
 impl Informed<'_> {
     fn view(&self, view: &View) -> View {
         let mut told = view.clone();
-        told.curves.clear();
+        let measured = std::mem::take(&mut told.curves);
         for of in &mut told.jobs {
             // Jobs are accepted in the order of the setup, and none is refused.
             let number = of.arrival as usize;
             let Some(job) = self.jobs.get(number) else { continue };
             (of.requested, of.left, of.restart_ms) = (Some(job.asked), (self.left)(number), self.restart_ms);
             of.numeric = of.numeric.or(self.bound.get(number).copied().flatten());
-            of.curve = self.curves.of(number, job).map(|curve| {
+            // Of a job that is measured at several sizes nothing else is known than what was measured.
+            let curve = match job.spec.profile {
+                Some(_) => of.curve.and_then(|place| measured.get(place).cloned()),
+                None => self.curves.of(number, job),
+            };
+            of.curve = curve.map(|curve| {
                 told.curves.push(curve);
                 told.curves.len() - 1
             });

@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 
 /// Of the work that is left, what is too little for a step: a time in whole milliseconds is never further off.
 const STEP_SLACK: f64 = 1e-9;
+/// How long members step until they tell how long a step takes, in milliseconds and in steps: as `workers/member` does.
+const MEASURED_MS: u64 = 2_000;
+const MEASURED_STEPS: f64 = 3.0;
 
 /// Members that have a replica.
 pub(crate) struct Training {
@@ -257,6 +260,11 @@ impl World<'_> {
         if !training.told {
             self.queue.put(at.plus_ms(takes_ms(known.steps + 1.0)), Event::Stepped { job, stamp });
         }
+        // Of others policies are told all that there is to know of their speeds.
+        if self.setup.jobs[job].spec.profile.is_some() {
+            let after_ms = takes_ms(known.steps + MEASURED_STEPS).max(MEASURED_MS);
+            self.queue.put(at.plus_ms(after_ms), Event::Measured { job, stamp });
+        }
         self.queue.put(at.plus_ms(takes_ms(known.total)), Event::Done { job, stamp });
         self.seek_boundary(job);
     }
@@ -276,6 +284,16 @@ impl World<'_> {
         let report =
             Report::GenerationStepped { job: id, generation, step, first_step_us, usual_step_us, usual_members };
         self.report_of_leader(&leader, report);
+    }
+
+    /// How long a step takes so many members is told of.
+    pub fn tell_throughput(&mut self, job: usize, stamp: u64) {
+        let known = &self.jobs[job];
+        let Some(training) = known.training.as_ref().filter(|_| known.stamp == stamp) else { return };
+        let (id, generation, leader) = (known.id.clone(), training.generation, training.leader.clone());
+        let (members, rate) = (training.members.len() as u16, training.pace.rate(known.steps));
+        let step_us = (1_000.0 / rate).clamp(1.0, 1e15) as u64;
+        self.report_of_leader(&leader, Report::ThroughputMeasured { job: id, generation, members, step_us });
     }
 
     fn report_of_leader(&mut self, leader: &ExecutorId, report: Report) {

@@ -25,6 +25,8 @@ pub(crate) enum Event {
     Resumed { job: usize, stamp: u64 },
     /// The first step of their generation is done.
     Stepped { job: usize, stamp: u64 },
+    /// They have stepped for long enough to tell how long a step takes.
+    Measured { job: usize, stamp: u64 },
     /// What they were to write down is written.
     Saved { job: usize, stamp: u64 },
     /// The last step is done.

@@ -208,6 +208,7 @@ impl<'a> World<'a> {
             Event::Boundary { job, stamp } => self.boundary(job, stamp),
             Event::Resumed { job, stamp } => self.resumed(job, stamp),
             Event::Stepped { job, stamp } => self.stepped(job, stamp),
+            Event::Measured { job, stamp } => self.tell_throughput(job, stamp),
             Event::Saved { job, stamp } => self.saved(job, stamp),
             Event::Done { job, stamp } => self.done(job, stamp),
             Event::Finished { job, stamp } => self.finished(job, stamp),

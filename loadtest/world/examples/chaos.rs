@@ -1,5 +1,6 @@
-//! Looks at single seeds, or at files of schedules: `chaos FIRST COUNT [shrink] [quiet] [facts] [MUTANT]` or `chaos FILE [facts] [MUTANT]`.
-//! `quiet` prints findings only, `facts` the schedule, what was decided when, and what controllers and agents noted.
+//! Looks at single seeds, or at files of schedules: `chaos FIRST COUNT [shrink] [quiet] [facts] [profiled] [MUTANT]` or `chaos FILE [facts] [MUTANT]`.
+//! `quiet` prints findings only, `facts` the schedule, what was decided when, and what controllers and agents noted;
+//! with `profiled`, jobs are measured at several sizes before they settle.
 
 use events_rule::Stream;
 use events_schema::Offset;
@@ -14,7 +15,9 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_known = |text: &str| {
-        ["shrink", "quiet", "facts"].contains(&text) || text.ends_with(".json") || text.parse::<u64>().is_ok()
+        ["shrink", "quiet", "facts", "profiled"].contains(&text)
+            || text.ends_with(".json")
+            || text.parse::<u64>().is_ok()
     };
     if let Some(unknown) = arguments.iter().find(|text| !is_known(text) && Mutant::named(text).is_none()) {
         eprintln!(
@@ -28,7 +31,7 @@ fn main() -> ExitCode {
     let (shrinks, quiet) = (says("shrink"), says("quiet"));
     match numbers[..] {
         [first, count] => (first..first + count).for_each(|seed| {
-            let schedule = weather::schedule(seed);
+            let schedule = if says("profiled") { weather::profiled(seed) } else { weather::schedule(seed) };
             if says("facts") {
                 print_facts(&schedule, &mutants);
             }

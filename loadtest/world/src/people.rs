@@ -154,6 +154,9 @@ fn spec(setup: &Setup, job: &JobSetup) -> JobSpec {
         // As long as gradients have where no job says more; by default each has ten minutes.
         document["unit_timeout_ms"] = json!(UNIT_STALL_MS_MIN);
     }
+    if let Some(seconds) = job.profile_s {
+        document["profile"] = json!({"seconds": seconds});
+    }
     match JobSpec::parse(&document) {
         Ok(spec) => spec,
         Err(problems) => unreachable!("{problems:?}"),

@@ -135,6 +135,9 @@ pub struct JobSetup {
     /// Its replicas may depend on who was a member: `determinism: none`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_determinism: bool,
+    /// For how long it may be measured at each of the usual sizes before it settles: `profile`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile_s: Option<u16>,
 }
 
 /// The clocks of one host.

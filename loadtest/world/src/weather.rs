@@ -4,6 +4,7 @@
 use crate::phase::Phase;
 use crate::random::Random;
 use crate::schedule::{Act, ClockSetup, Entry, JobSetup, Place, Schedule, Setup, Topic};
+use events_schema::profile::PROFILE_SECONDS_RANGE;
 
 /// When faults begin: jobs are submitted and slots lent by then.
 const FAULTS_FROM_MS: u64 = 12_000;
@@ -32,6 +33,8 @@ const MIN_MAX: u16 = 3;
 const MEMBERS_SOME: u16 = 3;
 /// A link on which nothing comes for so long is given up.
 const SILENT_MS: (u64, u64) = (5_500, 9_000);
+/// Most seconds that a job may be measured at a size: several sizes have their time before the healing.
+const PROFILE_S_MAX: u64 = 20;
 /// When, in a calm world, a job has grown to all that there is, and when nothing more happens.
 const GROWN_MS: u64 = 30_000;
 const CALM_HEAL_MS: u64 = 60_000;
@@ -210,6 +213,7 @@ pub fn half_heard(seed: u64) -> Schedule {
         priority: 0,
         tenant: None,
         without_determinism: false,
+        profile_s: None,
     }];
     let server = server(&mut random, &setup);
     let other = (server + random.between(1, 2) as u16) % setup.servers;
@@ -245,6 +249,18 @@ pub fn without_determinism(seed: u64) -> Schedule {
     schedule
 }
 
+/// The schedule of a seed, of jobs that are measured at several sizes before they settle.
+#[must_use]
+pub fn profiled(seed: u64) -> Schedule {
+    let mut schedule = schedule(seed);
+    let mut random = Random::new(seed ^ 0x0970_f11e);
+    schedule.setup.measured_speeds = true;
+    for job in &mut schedule.setup.jobs {
+        job.profile_s = Some(random.between(u64::from(PROFILE_SECONDS_RANGE.0), PROFILE_S_MAX) as u16);
+    }
+    schedule
+}
+
 /// A schedule of a family in which nothing else happens: a job has grown to two or three members, and a bit flips in the replica of one, of its
 /// parameters or of what only updates read.
 #[must_use]
@@ -266,6 +282,7 @@ pub fn flipped(seed: u64) -> Schedule {
         priority: 0,
         tenant: None,
         without_determinism: false,
+        profile_s: None,
     }];
     let mut entries: Vec<Entry> = (0..servers).map(|server| at(2_000, Act::Demand { server, needed: 0 })).collect();
     let flip_at_ms = random.between(GROWN_MS, CALM_HEAL_MS - 1_000);
@@ -430,6 +447,7 @@ fn setup(random: &mut Random) -> Setup {
             priority: 0,
             tenant: None,
             without_determinism: false,
+            profile_s: None,
         })
         .collect();
     let clock = |_| ClockSetup {

@@ -395,6 +395,9 @@ fn two_thousand_known_seeds_hold_and_every_fault_meets_every_phase() {
 /// Schedules of jobs without determinism.
 const SEEDS_WITHOUT: u64 = 300;
 
+/// Schedules of jobs that are measured at several sizes.
+const SEEDS_PROFILED: u64 = 300;
+
 /// Findings of one minute after which no more are looked for.
 const FOUND_MAX: usize = 3;
 
@@ -405,6 +408,17 @@ fn without_determinism_every_step_is_taken_once() {
     quiet();
     let findings = (0..SEEDS_WITHOUT).filter_map(|seed| {
         let finding = run(&weather::without_determinism(seed), &Mutants::default()).finding?;
+        Some((seed, finding))
+    });
+    assert_eq!(findings.map(|found| format!("{found:?}")).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+/// Jobs that are measured at several sizes keep every promise: they change their size more often, and no other job has less for it.
+#[test]
+fn profiled_jobs_keep_what_others_keep() {
+    quiet();
+    let findings = (0..SEEDS_PROFILED).filter_map(|seed| {
+        let finding = run(&weather::profiled(seed), &Mutants::default()).finding?;
         Some((seed, finding))
     });
     assert_eq!(findings.map(|found| format!("{found:?}")).collect::<Vec<_>>(), Vec::<String>::new());

@@ -4,8 +4,7 @@ use super::jobs::{change_phase, requeue_if_empty};
 use super::version_one;
 use crate::state::bounds::ABANDONED_MAX;
 use crate::state::faults::CodeEnd;
-use crate::state::job::Pause;
-use crate::state::troubles::{GivenUp, Loss, Stall, Straggler};
+use crate::state::troubles::{GivenUp, Loss, Pause, Stall, Straggler};
 use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, State};
 use events_schema::fact::{
     AbandonCause, AvoidCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy, Verdict,

@@ -1,10 +1,10 @@
 //! Facts about jobs: phases, plans, checkpoints, evaluations. Keeps the indexes over jobs in step with their phases.
 
 use crate::state::bounds::{DAMAGED_MAX, JOBS_ENDED_MAX, RETIRED_MAX};
-use crate::state::job::{Evaluation, Pause};
-use crate::state::troubles::{Damage, Restart, Unreadable};
-use crate::state::{Active, Faults, Job, JobPhase, Placement, Retired, Scaling, Service, State};
-use events_schema::fact::{CheckpointInfo, PlanReason};
+use crate::state::job::Evaluation;
+use crate::state::troubles::{Damage, Pause, Restart, Unreadable};
+use crate::state::{Active, Faults, Job, JobPhase, Placement, Profiled, Retired, Scaling, Service, State};
+use events_schema::fact::{CheckpointInfo, PlanCause, PlanReason};
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
 use events_schema::{CommandId, Digest, Generation, JobId, SlotId, Step, TenantId, TimeMs};
@@ -57,6 +57,7 @@ pub(super) fn accepted(
         class_of_code: retrained.and_then(|job| job.class_of_code),
         restart: None,
         unlike: BTreeSet::new(),
+        profiled: Profiled::default(),
     };
     state.live.insert(id.clone(), job);
 }
@@ -172,6 +173,13 @@ pub(super) fn plan_adopted(
     if let Some(attained) = attained_slot_ms {
         job.service.attained_slot_ms = attained;
         job.service.waits_since = next.is_empty().then_some(at);
+    }
+    if reason.cause == PlanCause::Profile {
+        let goes_on = job.reason.as_ref().is_some_and(|before| before.cause == PlanCause::Profile);
+        if !goes_on {
+            job.profiled.base = before.len() as u16;
+        }
+        job.profiled.tried.entry(next.len() as u16).or_insert(at);
     }
     job.reason = Some(reason.clone());
     release(state, id, before.difference(&next));

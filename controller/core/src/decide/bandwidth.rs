@@ -7,7 +7,7 @@
 
 use super::{Draft, generations, plan};
 use crate::limits::{BETA_REFUSED_MILLI, LINK_AVOID_MS_MIN, LINK_SUSPECTED_MS, NEWS_OF_SPEED_PERCENT};
-use crate::state::job::Pause;
+use crate::state::troubles::Pause;
 use crate::state::{Active, Job, Link, SlotKind, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, SlowLink, WaitCause};
 use events_schema::{ExecutorId, JobId, ServerId, SlotId, TimeMs};

@@ -9,8 +9,7 @@ use crate::limits::{
     ATTEMPTS_MAX, AVOID_MS_MAX, AVOID_MS_MIN, GROWTH_PAUSE_MS_MIN, LOST_AVOID_MS_MIN, PLAN_LEAVE_MS, READY_DEADLINE_MS,
     STUCK_MS,
 };
-use crate::state::job::Pause;
-use crate::state::troubles::Loss;
+use crate::state::troubles::{Loss, Pause};
 use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, SlotState, State};
 use events_schema::fact::{
     AbandonCause, AvoidCause, Entry, Fact, GrowthFailure, LeaveCause, PlanCause, Proposal, RestartCause, Verdict,

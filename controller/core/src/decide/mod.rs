@@ -24,6 +24,7 @@ mod leaders;
 mod links;
 mod members;
 pub(crate) mod plan;
+mod profile;
 mod proposals;
 mod reclaim;
 mod retrains;

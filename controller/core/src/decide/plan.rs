@@ -5,7 +5,7 @@
 
 use super::Draft;
 use super::idle::Idle;
-use super::{bandwidth, throughput};
+use super::{bandwidth, profile, throughput};
 use crate::explain::{class_apart, waits_placed};
 use crate::limits::SIZE_SETTLE_MS;
 use crate::policy::gain;
@@ -40,7 +40,7 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
     // The problem is stated once; what is decided meanwhile does not change it.
     let state = draft.state.clone();
     let problem = Problem::of(&state, draft.at, policy);
-    let plan = policy.plan(&problem.view);
+    let (plan, profiles) = profile::plan(&problem, draft.at, policy);
     for moved in &plan.moves {
         enter_queue(draft, &problem, *moved);
     }
@@ -50,7 +50,9 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
     let order = service_order(&problem.view);
     for &index in &order {
         if plan.shares[index].slots < problem.view.jobs[index].held {
-            shrink(draft, &problem, index, plan.shares[index]);
+            shrink(draft, &problem, index, plan.shares[index], profiles.has(index));
+        } else if !profiles.has(index) {
+            profile::settle(draft, &problem, index, plan.shares[index].slots);
         }
     }
     let held = |index: usize| problem.view.jobs[index].held;
@@ -63,11 +65,11 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
     if !growing.is_empty() {
         let mut idle = Idle::of(&draft.state, policy.packing());
         for index in growing {
-            grow(draft, &problem, index, plan.shares[index], &mut idle);
+            grow(draft, &problem, index, plan.shares[index], &mut idle, profiles.has(index));
         }
     }
     let wakes = plan.wake_in_ms.map(|wait_ms| draft.at.plus_ms(wait_ms));
-    wakes.into_iter().chain(bandwidth::tried_again_at(&draft.state, draft.at)).min()
+    wakes.into_iter().chain(bandwidth::tried_again_at(&draft.state, draft.at)).chain(profiles.until).min()
 }
 
 /// Ends a job that waits, because a policy keeps no queue for it.
@@ -90,11 +92,11 @@ fn enter_queue(draft: &mut Draft<'_>, problem: &Problem<'_>, moved: QueueMove) {
 
 /// The scheduling problem, and what its numbers stand for.
 pub(crate) struct Problem<'a> {
-    state: &'a State,
+    pub state: &'a State,
     pub view: View,
     /// The view's jobs, as they were when it was taken, in the order of their arrival.
     pub jobs: Vec<(&'a JobId, &'a Job)>,
-    kinds: Vec<SlotKind>,
+    pub kinds: Vec<SlotKind>,
     /// Of jobs that need a device, and of others.
     lent: Lent,
 }
@@ -304,14 +306,16 @@ pub(super) fn worth(state: &State, job: &Job, slot: &SlotId) -> u8 {
     }
 }
 
-fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share) {
+fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share, measured: bool) {
     let (id, job) = problem.jobs[index];
     let mut slots: Vec<SlotId> = job.slots().iter().cloned().collect();
     slots.sort_by_key(|slot| (Reverse(worth(&draft.state, job, slot)), slot.clone()));
     slots.truncate(usize::from(share.slots));
-    let waits = waits(draft.at, problem, index, share, slots.len());
-    let reason =
-        PlanReason { policy: draft.policy.to_owned(), cause: cause_of_fewer(&problem.view, index, share), waits };
+    let (cause, waits) = match measured {
+        true => (PlanCause::Profile, None),
+        false => (cause_of_fewer(&problem.view, index, share), waits(draft.at, problem, index, share, slots.len())),
+    };
+    let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };
     adopt_slots(draft, id, slots.into_iter().collect(), reason);
 }
 
@@ -322,8 +326,8 @@ fn cause_of_fewer(view: &View, index: usize, share: Share) -> PlanCause {
     if job.curve.is_some() && share.slots > 0 && as_fast() { PlanCause::Speed } else { PlanCause::GaveWay }
 }
 
-/// Gives a job more slots, as far as they are free by now.
-fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share, idle: &mut Idle) {
+/// Gives a job more slots, as far as they are free by now; to be measured on them all of them or none, or it would be measured at another size.
+fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share, idle: &mut Idle, measured: bool) {
     let (id, job) = problem.jobs[index];
     let class = &problem.kinds[share.class];
     let min = usize::from(job.spec.executors().min);
@@ -336,13 +340,18 @@ fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share
         passed_over.clear();
         free = idle.count(class, &passed_over).min(wanted);
     }
-    if free == 0 || before + free < min {
+    if free == 0 || before + free < min || measured && free < wanted {
         return;
     }
     let mut slots = job.slots().clone();
     slots.extend(idle.take(class, wanted, job.slots(), min.saturating_sub(before), &passed_over));
-    let cause = if slots.len() > min { PlanCause::Gain } else { PlanCause::Guarantee };
-    let waits = waits(draft.at, problem, index, share, slots.len());
+    let (cause, waits) = match measured {
+        true => (PlanCause::Profile, None),
+        false => {
+            let cause = if slots.len() > min { PlanCause::Gain } else { PlanCause::Guarantee };
+            (cause, waits(draft.at, problem, index, share, slots.len()))
+        }
+    };
     let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };
     adopt_slots(draft, id, slots, reason);
 }

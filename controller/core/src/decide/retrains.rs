@@ -28,7 +28,7 @@ pub(super) fn ensure_fits(state: &State, tenant: &TenantId, spec: &JobSpec) -> R
     }
     if !spec.trains_as(&job.spec) {
         let expected = "a job with the same spec as this one, but for `name`, `workers.min`, `checkpoint`, `compare_every_steps`, \
-                        `priority`, `suspend`, `max_restarts`, `unit_timeout_ms`, `store_patience_ms` and `tenant`";
+                        `priority`, `suspend`, `max_restarts`, `unit_timeout_ms`, `store_patience_ms`, `tenant` and `profile`";
         return unfit("job", id.to_string(), expected.to_owned());
     }
     if retrains.from_step == Step(0) || origin(state, spec).is_some() {

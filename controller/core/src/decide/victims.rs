@@ -18,6 +18,8 @@ struct Holder {
     slots: Vec<SlotId>,
     /// Slots it would still have.
     held: u16,
+    /// Of those, what it has only to be measured on: nobody else loses one as long as there are such.
+    extra: u16,
     min: u16,
     workers: u16,
     priority: i32,
@@ -62,6 +64,7 @@ fn holder(state: &State, id: &JobId, mut slots: Vec<SlotId>) -> Option<Holder> {
     slots.sort_by_key(|slot| (Reverse(plan::worth(state, job, slot)), slot.clone()));
     Some(Holder {
         held: job.slots().len() as u16,
+        extra: job.profile_extra(),
         // Who gives everything back anyway has no minimum to keep.
         min: if suspending { 0 } else { job.spec.executors().min },
         workers: job.spec.workers.max,
@@ -73,7 +76,9 @@ fn holder(state: &State, id: &JobId, mut slots: Vec<SlotId>) -> Option<Holder> {
 
 /// One slot at a time from the job above its minimum that loses least.
 fn shrink(holders: &mut [Holder], count: usize, chosen: &mut Vec<SlotId>) {
-    let loss = |holder: &Holder| if holder.min == 0 { 0 } else { loss_of_one_micro(holder.workers, holder.held) };
+    let loss = |holder: &Holder| {
+        if holder.min == 0 || holder.extra > 0 { 0 } else { loss_of_one_micro(holder.workers, holder.held) }
+    };
     let key = |index: usize, holder: &Holder| Reverse((loss(holder), holder.priority, Reverse(holder.arrival), index));
     let can_give = |holder: &Holder| holder.held > holder.min && !holder.slots.is_empty();
     let mut heap: BinaryHeap<_> = holders
@@ -87,6 +92,7 @@ fn shrink(holders: &mut [Holder], count: usize, chosen: &mut Vec<SlotId>) {
         let holder = &mut holders[index];
         chosen.extend(holder.slots.pop());
         holder.held -= 1;
+        holder.extra = holder.extra.saturating_sub(1);
         if can_give(holder) {
             heap.push(key(index, holder));
         }
@@ -194,7 +200,7 @@ mod tests {
     fn holder(arrival: u64, priority: i32, slots: &[&str]) -> Holder {
         let slots: Vec<SlotId> = slots.iter().map(|slot| slot.parse().unwrap()).collect();
         let held = slots.len() as u16;
-        Holder { slots, held, min: held, workers: held, priority, arrival }
+        Holder { slots, held, extra: 0, min: held, workers: held, priority, arrival }
     }
 
     /// Jobs a, c and d are on two servers each, b on one.

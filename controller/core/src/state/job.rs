@@ -10,7 +10,8 @@
 //! ```
 
 use super::faults::Faults;
-use super::troubles::{Damage, GivenUp, Loss, Restart, Stall, Straggler, Unreadable};
+use super::profiled::Profiled;
+use super::troubles::{Damage, GivenUp, Loss, Pause, Restart, Stall, Straggler, Unreadable};
 use events_schema::fact::{
     CheckpointInfo, Entry, LeaveCause, PlanCause, PlanReason, Proposal, StallCause, StallRemedy,
 };
@@ -124,6 +125,10 @@ pub struct Job {
     #[n(49)]
     #[cbor(default, skip_if = "BTreeSet::is_empty")]
     pub unlike: BTreeSet<SlotId>,
+    /// What came of measuring it at the sizes of its spec; of a job whose spec asks for it.
+    #[n(51)]
+    #[cbor(default, skip_if = "Profiled::is_none")]
+    pub profiled: Profiled,
 }
 
 /// How long a step takes so many members.
@@ -160,23 +165,6 @@ pub struct Service {
 impl Service {
     fn is_none(&self) -> bool {
         *self == Self::default()
-    }
-}
-
-/// Something is not done for a while because it failed; longer each time it fails in a row.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
-pub struct Pause {
-    /// Failures in a row.
-    #[n(0)]
-    pub failures: u32,
-    /// Not before then.
-    #[n(1)]
-    pub until: TimeMs,
-}
-
-impl Pause {
-    pub(crate) fn fail(&mut self, until: TimeMs) {
-        *self = Self { failures: self.failures.saturating_add(1), until };
     }
 }
 

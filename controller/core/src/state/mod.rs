@@ -9,6 +9,7 @@ pub mod faults;
 pub mod fleet;
 pub mod job;
 pub mod memory;
+mod profiled;
 pub(crate) mod slots;
 pub mod troubles;
 
@@ -16,6 +17,7 @@ pub use faults::Faults;
 pub use fleet::{Fleet, Link, Server, Slot, SlotKind, SlotState};
 pub use job::{Active, Executor, Job, JobPhase, Leaving, Pace, Placement, Scaling, Service};
 pub use memory::CommandMemory;
+pub use profiled::Profiled;
 
 use crate::table::Table;
 use events_schema::dataset::DatasetInfo;

@@ -146,3 +146,20 @@ pub struct Unreadable {
     #[n(3)]
     pub reason: String,
 }
+
+/// Something is not done for a while because it failed; longer each time it fails in a row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Pause {
+    /// Failures in a row.
+    #[n(0)]
+    pub failures: u32,
+    /// Not before then.
+    #[n(1)]
+    pub until: TimeMs,
+}
+
+impl Pause {
+    pub(crate) fn fail(&mut self, until: TimeMs) {
+        *self = Self { failures: self.failures.saturating_add(1), until };
+    }
+}

@@ -149,6 +149,7 @@ fn the_refusal_of_another_spec_names_all_that_may_differ() {
         ("unit_timeout_ms", json!(7_000)),
         ("store_patience_ms", json!(200_000)),
         ("tenant", json!("research")),
+        ("profile", json!({"sizes": [2, 4], "seconds": 60})),
     ];
     let original = job(&world, &id).spec.clone();
     for (field, value) in freed {

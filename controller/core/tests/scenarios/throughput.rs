@@ -10,7 +10,7 @@ use events_schema::report::Report;
 use events_schema::{JobId, ServerId};
 
 /// The generation in force, of so many members, was measured; whether that was news.
-fn measured(world: &mut World, id: &JobId, members: u16, step_us: u64) -> bool {
+pub fn measured(world: &mut World, id: &JobId, members: u16, step_us: u64) -> bool {
     let server = ServerId::parse("local").unwrap();
     let incarnation = world.state.server(&server).unwrap().incarnation;
     let Active { proposal, members: now, .. } = job(world, id).active().unwrap().clone();

@@ -35,6 +35,13 @@ fn without_determinism() -> JobSpec {
     JobSpec::parse(&document).unwrap()
 }
 
+/// A spec that says at which sizes it is measured.
+fn that_is_profiled() -> JobSpec {
+    let mut document = full_document();
+    document["profile"] = json!({"sizes": [2, 4], "seconds": 30});
+    JobSpec::parse(&document).unwrap()
+}
+
 /// A spec that says so of its checkpoints, and how often replicas are compared.
 fn by(checkpoint: Value) -> JobSpec {
     let mut document = full_document();
@@ -53,6 +60,7 @@ pub fn all(order: JobOrder, telemetry: Telemetry) -> Vec<Sample> {
         sample("JobSpec with checkpoints as often as pays", &by(json!({"every": "auto"}))),
         sample("JobSpec of a tenant", &of_a_tenant()),
         sample("JobSpec without determinism", &without_determinism()),
+        sample("JobSpec that is profiled", &that_is_profiled()),
         sample("Telemetry with time between checkpoints", &told),
         sample("JobOrder after restarts", &JobOrder { restarts: 3, ..order }),
     ]

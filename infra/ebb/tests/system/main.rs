@@ -27,6 +27,7 @@ mod leaving;
 mod load;
 mod long_steps;
 mod one_directory;
+mod profile;
 mod red_button;
 mod replay;
 mod rights;

@@ -1,0 +1,52 @@
+//! A job that says `profile` is measured at the sizes that it names, then settles, and is the model that it would have been.
+
+use crate::support::{System, finished, model_job, plain_digest, submit, until};
+use serde_json::{Value, json};
+
+/// As many as it takes to be measured at each size, and some more.
+const SECONDS: u64 = 30;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_measured_at_each_size_and_its_model_stays_the_same() {
+    let system = System::start_with(4, &["--speeds", "measured"]).await;
+    let client = system.client();
+    let mut spec = model_job("mlp");
+    (spec["steps"], spec["workers"]) = (json!(100_000), json!({"min": 1, "max": 4}));
+    spec["profile"] = json!({"sizes": [1, 2, 4], "seconds": SECONDS});
+    let job = submit(&client, &spec, "profiled").await;
+    let planned = |events: &[Value], cause: &str| {
+        let of =
+            events.iter().filter(|event| event["type"] == "dev.ebb.job.planned.v1" && event["data"]["cause"] == cause);
+        of.map(|event| event["data"]["slots"].as_array().unwrap().len()).collect::<Vec<_>>()
+    };
+    // Until it has had each size, and then has what its policy gives it.
+    until(&client, &job, "its profile", |job| {
+        let cause = job.reason.as_ref().map(|reason| reason.cause.clone());
+        cause.is_some_and(|cause| serde_json::to_value(&cause).unwrap() == "profile")
+    })
+    .await;
+    let settled = until(&client, &job, "its own size", |job| {
+        let cause = job.reason.as_ref().map(|reason| serde_json::to_value(&reason.cause).unwrap());
+        cause.is_some_and(|cause| cause != "profile")
+    })
+    .await;
+    assert_eq!(settled.restarts, 0);
+    let output = system.ebb(&["events", &job, "-o", "json"]).await;
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let measured: Vec<u64> = events
+        .iter()
+        .filter(|event| event["type"] == "dev.ebb.generation.throughput_measured.v1")
+        .map(|event| event["data"]["members"].as_u64().unwrap())
+        .collect();
+    assert!([1, 2, 4].iter().all(|size| measured.contains(size)), "{measured:?}");
+    let tried = planned(&events, "profile");
+    assert!(!tried.is_empty() && tried.len() <= 3, "{tried:?}");
+    client.cancel(&job).await.unwrap();
+
+    // The same job, short enough to end amid its profile.
+    spec["steps"] = json!(3_000);
+    let plain = plain_digest(&client, &system.service.ready().store_url, &spec).await;
+    let job = submit(&client, &spec, "short").await;
+    assert_eq!(finished(&client, &job).await, plain);
+}
