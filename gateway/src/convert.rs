@@ -200,6 +200,7 @@ fn straggler(executor: &ExecutorId, known: &Straggler) -> api::Straggler {
         since: rfc3339(known.since),
         unit_us: known.unit_us,
         peers_unit_us: known.peers_unit_us,
+        cause: known.cause.map(|cause| api::StragglerCause::from(cause).into()),
     }
 }
 
@@ -368,7 +369,7 @@ pub fn slot_state(state: &State, id: &SlotId) -> api::Word<api::SlotState> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use events_schema::fact::{Fact, GrowthFailure, LossNotice, StallCause, StallRemedy};
+    use events_schema::fact::{Fact, GrowthFailure, LossNotice, StallCause, StallRemedy, StragglerCause};
     use events_schema::job::JobSpec;
     use events_schema::report::{ExitCause, Mean};
     use events_schema::{Cell, Digest, Step};
@@ -444,7 +445,7 @@ mod tests {
                 executor: executor.clone(),
                 cause: GrowthFailure::Slow,
             },
-            Fact::MemberStraggles { executor, slot, unit_us: 90, peers_unit_us: 30 },
+            Fact::MemberStraggles { executor, slot, unit_us: 90, peers_unit_us: 30, cause: Some(StragglerCause::Data) },
         ];
         facts.iter().for_each(|fact| state.apply(TimeMs(1_000), fact));
         let job = state.job(&id).unwrap();
@@ -458,7 +459,7 @@ mod tests {
         assert_eq!(shown["growth_paused"], json!({"at": at, "until": until, "executor": "job-a/e3", "cause": "slow"}));
         assert_eq!(
             shown["stragglers"],
-            json!([{"executor": "job-a/e3", "slot": "host/2", "since": at, "unit_us": 90, "peers_unit_us": 30}])
+            json!([{"executor": "job-a/e3", "slot": "host/2", "since": at, "unit_us": 90, "peers_unit_us": 30, "cause": "data"}])
         );
         let (before, _) = tagged(super::job(&id, job, &Look::at(&state, &usages, TimeMs(1_000)), None));
         state.apply(TimeMs(2_000), &Fact::MemberKeepsUp { executor: ExecutorId { job: id.clone(), number: 3 } });

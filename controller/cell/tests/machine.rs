@@ -495,7 +495,7 @@ fn what_the_watch_sees_is_decided_once() {
     // Two gradients a second, of which each takes the second member half a second and the first one a tenth.
     executors_say(&mut world, link, 300, |number, half| {
         let took_us = half * if number == 1 { 500_000 } else { 100_000 };
-        let gradients = Some(Gradients { count: half, took_us });
+        let gradients = Some(Gradients { count: half, took_us, data_us: None });
         progress(half, Phase::Computing(Rank(0)), WaitsFor::Nothing, gradients)
     });
     let told = |world: &World| -> Vec<Fact> {
@@ -522,7 +522,7 @@ fn what_the_watch_sees_is_decided_once() {
 fn a_stream_that_breaks_the_protocol_is_ended() {
     let gone = AgentMessage::Report { number: 1, at: TimeMs(1), report: Report::AgentGone, trace: None };
     let executor = ExecutorId { job: JobId::parse("job-a").unwrap(), number: 0 };
-    let report = Report::MemberStraggles { executor, unit_us: 2, peers_unit_us: 1 };
+    let report = Report::MemberStraggles { executor, unit_us: 2, peers_unit_us: 1, cause: None };
     let seen = AgentMessage::Report { number: 1, at: TimeMs(1), report, trace: None };
     let other = AgentMessage::Hello { server: server("other"), incarnation: 7 };
     for (hello, message) in [(true, gone.clone()), (true, other.clone()), (true, seen), (false, gone), (false, other)] {

@@ -6,6 +6,7 @@
 
 use crate::state::Job;
 use events_schema::control::Gradients;
+use events_schema::fact::StragglerCause;
 use events_schema::report::Report;
 use events_schema::{ExecutorId, JobId};
 use std::collections::BTreeMap;
@@ -46,6 +47,8 @@ pub struct Stragglers {
 struct Done {
     /// One gradient, in microseconds.
     unit_us: u64,
+    /// Of that, waiting for rows, if it says so.
+    data_us: Option<u64>,
     /// All of them.
     took_us: u64,
 }
@@ -94,14 +97,24 @@ impl Stragglers {
             let slow = count(&mut window.slow, executor, slow) >= WINDOWS;
             let steady = count(&mut window.steady, executor, steady) >= WINDOWS;
             let said = self.said_ms.get(executor).is_some_and(|said| now_ms.saturating_sub(*said) < SAID_AGAIN_MS);
-            let report = match job.stragglers.contains_key(executor) {
+            let known = job.stragglers.get(executor);
+            let reads_slowly = known.is_some_and(|known| known.cause == Some(StragglerCause::Data));
+            let report = match known.is_some() {
                 false if slow && !said => {
-                    Report::MemberStraggles { executor: executor.clone(), unit_us: own.unit_us, peers_unit_us }
+                    let cause = cause(own, peers_unit_us, others());
+                    Report::MemberStraggles { executor: executor.clone(), unit_us: own.unit_us, peers_unit_us, cause }
                 }
+                // With fewer ranks its rows come in time again, whether or not it reads as fast as the others: that is tried now and then.
+                true if reads_slowly && said => continue,
                 true if steady => Report::MemberKeepsUp { executor: executor.clone() },
                 _ => continue,
             };
-            self.said_ms.insert(executor.clone(), now_ms);
+            if reads_slowly {
+                // If it does not, that is said again at once: it has fewer ranks for far longer than it takes to find out.
+                self.said_ms.remove(executor);
+            } else {
+                self.said_ms.insert(executor.clone(), now_ms);
+            }
             reports.push(report);
         }
         reports
@@ -115,10 +128,22 @@ impl Window {
             let before = self.before.get(executor)?;
             let took_us = total.took_us.saturating_sub(before.took_us);
             let count = total.count.saturating_sub(before.count);
-            (count >= GRADIENTS_MIN).then(|| (executor.clone(), Done { unit_us: took_us / count, took_us }))
+            let data_us = total.data_us.zip(before.data_us).map(|(now_us, before_us)| now_us.saturating_sub(before_us));
+            (count >= GRADIENTS_MIN).then(|| {
+                let (unit_us, data_us) = (took_us / count, data_us.map(|data_us| data_us / count));
+                (executor.clone(), Done { unit_us, data_us, took_us })
+            })
         });
         done.collect()
     }
+}
+
+/// What takes a straggler longer: whichever of the two is the larger part of it, if all of them say how long they wait for rows.
+fn cause<'a>(own: &Done, peers_unit_us: u64, others: impl Iterator<Item = &'a Done>) -> Option<StragglerCause> {
+    let peers_data_us: Option<Vec<u64>> = others.map(|done| done.data_us).collect();
+    let longer_us = own.data_us?.saturating_sub(median(peers_data_us?.into_iter()));
+    let slower_us = own.unit_us.saturating_sub(peers_unit_us);
+    Some(if longer_us > slower_us / 2 { StragglerCause::Data } else { StragglerCause::Compute })
 }
 
 /// In how many windows in a row it was so, with this one.
@@ -152,15 +177,17 @@ mod tests {
         stragglers: Stragglers,
         now_ms: u64,
         totals: BTreeMap<ExecutorId, Gradients>,
+        /// Of what each gradient takes the second member, waiting for rows.
+        second_waits_us: u64,
     }
 
     impl Story {
         fn new(members: u32) -> Self {
             let job = JobId::parse("job-a").unwrap();
             let state = training(&job, u16::try_from(members).unwrap(), &json!({}));
-            let known = (0..members).map(|number| (ExecutorId { job: job.clone(), number }, Gradients::default()));
-            let totals = known.collect();
-            Self { state, job, stragglers: Stragglers::default(), now_ms: 0, totals }
+            let none = Gradients { data_us: Some(0), ..Gradients::default() };
+            let totals = (0..members).map(|number| (ExecutorId { job: job.clone(), number }, none)).collect();
+            Self { state, job, stragglers: Stragglers::default(), now_ms: 0, totals, second_waits_us: 0 }
         }
 
         /// For so long each member has so many ranks and takes so long for each; who was said to straggle, or to keep up again.
@@ -170,9 +197,11 @@ mod tests {
             for _ in 0..seconds {
                 self.now_ms += 1_000;
                 let steps = (self.now_ms * 1_000 / step_us) - ((self.now_ms - 1_000) * 1_000 / step_us);
-                for (total, (ranks, unit_us)) in self.totals.values_mut().zip(members) {
+                for ((executor, total), (ranks, unit_us)) in self.totals.iter_mut().zip(members) {
                     total.count += steps * ranks;
                     total.took_us += steps * ranks * unit_us;
+                    let waits_us = if executor.number == 1 { self.second_waits_us } else { 0 };
+                    total.data_us = total.data_us.map(|data_us| data_us + steps * ranks * waits_us);
                 }
                 let known = self.state.job(&self.job).unwrap().clone();
                 for report in self.stragglers.look(self.now_ms, &self.job, &known, self.totals.clone()) {
@@ -199,11 +228,41 @@ mod tests {
         assert_eq!(story.train(3_600, &SLOW), [(1, true)]);
         let straggler = story.state.job(&story.job).unwrap().stragglers.values().next().cloned().unwrap();
         assert_eq!((straggler.unit_us, straggler.peers_unit_us), (110_000, 50_000));
+        assert_eq!(straggler.cause, Some(StragglerCause::Compute));
         // A controller that takes over knows it from the log.
         story.stragglers = Stragglers::default();
         assert_eq!(story.train(3_600, &SLOW), []);
         assert_eq!(story.train(3_600, &EVEN), [(1, false)]);
         assert!(story.state.job(&story.job).unwrap().stragglers.is_empty());
+    }
+
+    #[test]
+    fn the_larger_part_of_the_difference_is_the_cause() {
+        let done = |unit_us, data_us| Done { unit_us, data_us, took_us: unit_us };
+        let of = |own: Done, others: [Done; 2]| cause(&own, 50_000, others.iter());
+        let even = [done(50_000, Some(5_000)); 2];
+        assert_eq!(of(done(110_000, Some(40_000)), even), Some(StragglerCause::Data), "35 ms of 60");
+        assert_eq!(of(done(110_000, Some(30_000)), even), Some(StragglerCause::Compute), "25 ms of 60");
+        let all_wait = [done(50_000, Some(30_000)); 2];
+        assert_eq!(of(done(110_000, Some(40_000)), all_wait), Some(StragglerCause::Compute), "others wait as well");
+        assert_eq!(of(done(110_000, None), even), None, "of an earlier build");
+        assert_eq!(of(done(110_000, Some(70_000)), [even[0], done(50_000, None)]), None);
+    }
+
+    #[test]
+    fn one_that_reads_slowly_has_fewer_ranks_for_far_longer_than_it_is_tried_with_more() {
+        let mut story = Story::new(3);
+        for _ in 0..3 {
+            story.second_waits_us = 60_000;
+            assert_eq!(story.train(150, &SLOW), [(1, true)]);
+            let straggler = story.state.job(&story.job).unwrap().stragglers.values().next().cloned().unwrap();
+            assert_eq!(straggler.cause, Some(StragglerCause::Data));
+            // Half of the rows come in time.
+            story.second_waits_us = 0;
+            let fewer = [(3, 50_000), (1, 50_000), (2, 50_000)];
+            assert_eq!(story.train(450, &fewer), []);
+            assert_eq!(story.train(150, &fewer), [(1, false)]);
+        }
     }
 
     #[test]

@@ -356,6 +356,9 @@ data! {
         unit_us: u64,
         /// How long it takes the others: their median, in microseconds.
         peers_unit_us: u64,
+        /// What takes it longer; absent if its build did not say.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cause: Option<StragglerCause>,
     }
     /// Members had different replicas.
     ReplicasDiffered {

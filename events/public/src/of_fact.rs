@@ -143,13 +143,14 @@ fn of_executor(fact: &Fact) -> Option<PublicEvent> {
             slot: slot.to_string(),
         }),
         Fact::MemberLost { executor, slot, noticed } => PublicEvent::MemberLost(lost(executor, slot, noticed)),
-        Fact::MemberStraggles { executor, slot, unit_us, peers_unit_us } => {
+        Fact::MemberStraggles { executor, slot, unit_us, peers_unit_us, cause } => {
             PublicEvent::MemberStraggles(MemberStraggles {
                 job: executor.job.to_string(),
                 executor: executor.to_string(),
                 slot: slot.to_string(),
                 unit_us: *unit_us,
                 peers_unit_us: *peers_unit_us,
+                cause: cause.map(StragglerCause::from),
             })
         }
         Fact::ReplicasDiffered { job, step, minority, slots, .. } => PublicEvent::ReplicasDiffered(ReplicasDiffered {
@@ -519,6 +520,15 @@ impl From<fact::StallCause> for StallCause {
             fact::StallCause::Unit => StallCause::Unit,
             fact::StallCause::Bytes => StallCause::Bytes,
             fact::StallCause::Store => StallCause::Store,
+        }
+    }
+}
+
+impl From<fact::StragglerCause> for StragglerCause {
+    fn from(cause: fact::StragglerCause) -> Self {
+        match cause {
+            fact::StragglerCause::Compute => StragglerCause::Compute,
+            fact::StragglerCause::Data => StragglerCause::Data,
         }
     }
 }

@@ -96,6 +96,13 @@ words! {
         /// The process there was far slower than the others, and another slot was idle.
         Slow,
     }
+    /// What takes a straggler longer than the others: the larger part of the difference.
+    StragglerCause {
+        /// It computes more slowly.
+        Compute,
+        /// It waits for rows.
+        Data,
+    }
     /// Why a newcomer did not come in.
     GrowthFailure {
         /// It was lost, or its slot went back, before it held the replica.

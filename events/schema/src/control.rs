@@ -227,6 +227,9 @@ pub struct Gradients {
     /// How long all of them took, in microseconds.
     #[n(1)]
     pub took_us: u64,
+    /// For how much of that rows were waited for. Not said by earlier builds.
+    #[n(2)]
+    pub data_us: Option<u64>,
 }
 
 /// What an executor does.

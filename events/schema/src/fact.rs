@@ -625,6 +625,9 @@ pub enum Fact {
         /// How long it takes the others: their median.
         #[n(3)]
         peers_unit_us: u64,
+        /// What takes it longer; not known of members of earlier builds.
+        #[n(4)]
+        cause: Option<StragglerCause>,
     },
     /// A member that straggled keeps up with the others again.
     #[n(46)]
@@ -1239,6 +1242,18 @@ pub enum AvoidCause {
     /// The executor there straggles, and another slot is idle.
     #[n(3)]
     Slow,
+}
+
+/// What takes a straggler longer than the others: the larger part of the difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StragglerCause {
+    /// It computes more slowly.
+    #[n(0)]
+    Compute,
+    /// It waits for rows.
+    #[n(1)]
+    Data,
 }
 
 /// Why a newcomer did not come in.

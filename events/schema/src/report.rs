@@ -4,7 +4,7 @@
 
 use crate::device::SlotDevice;
 pub use crate::exit::{CodeEndedAt, ExitCause};
-use crate::fact::{Blamed, StallCause};
+use crate::fact::{Blamed, StallCause, StragglerCause};
 use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, TraceContext, WriterToken};
 use minicbor::{Decode, Encode};
 use serde::{Serialize, Serializer};
@@ -366,6 +366,9 @@ pub enum Report {
         /// How long it takes the others: their median.
         #[n(2)]
         peers_unit_us: u64,
+        /// What takes it longer, if all said what they wait for.
+        #[n(3)]
+        cause: Option<StragglerCause>,
     },
     /// A member that straggled keeps up again. Seen by the controller's watch.
     #[n(21)]

@@ -3,7 +3,7 @@
 use crate::forms::{ExecutorName, Hash, Measured, Name, SlotName, Time, number_or_nan};
 use crate::spec::{JobSpec, Workers};
 use crate::word::{Word, words};
-use events_public::{GrowthFailure, PlanCause, RestartCause, StallCause, StallRemedy};
+use events_public::{GrowthFailure, PlanCause, RestartCause, StallCause, StallRemedy, StragglerCause};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -523,6 +523,9 @@ pub struct Straggler {
     pub unit_us: u64,
     /// How long it took the others: their median.
     pub peers_unit_us: u64,
+    /// What took it longer; absent if its build did not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Word<StragglerCause>>,
 }
 
 /// A checkpoint that cannot be restored from.

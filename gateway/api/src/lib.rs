@@ -30,7 +30,9 @@ pub use agent::agent_openapi;
 pub use asyncapi::asyncapi;
 pub use dataset::{ColumnNames, Dataset, DatasetFile, DatasetLinks, Datasets, ElementType, RegisterDataset, Sample};
 pub use document::openapi;
-pub use events_public::{CloudEvent, GrowthFailure, Offers, PlanCause, RestartCause, StallCause, StallRemedy, rfc3339};
+pub use events_public::{
+    CloudEvent, GrowthFailure, Offers, PlanCause, RestartCause, StallCause, StallRemedy, StragglerCause, rfc3339,
+};
 pub use fleet::{
     DeclareFleet, DemandState, DemandTaken, Fleet, Fleets, NameSlots, PublishDemand, RecallFleet, ServerSlots, Slot,
     SlotDevice, SlotState, Slots, SlotsOfServer,

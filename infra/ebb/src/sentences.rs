@@ -63,11 +63,17 @@ pub fn sentence(event: &Value) -> String {
         "generation.abandoned" => format!("membership {} is given up: {}", word("generation"), cause("cause")),
         "generation.peers_missing" => format!("{} cannot reach {}", word("by"), word("peers")),
         "generation.member_straggles" => format!(
-            "{} on {} straggles: {} µs for what takes the others {} µs",
+            "{} on {} straggles: {} µs for what takes the others {} µs{}",
             word("executor"),
             word("slot"),
             word("unit_us"),
-            word("peers_unit_us")
+            word("peers_unit_us"),
+            match data["cause"].as_str() {
+                None => "",
+                Some("compute") => ", because it computes more slowly",
+                Some("data") => ", because it waits for rows",
+                Some(_) => ", for another reason",
+            }
         ),
         "generation.replicas_differed" if data["slots"].as_array().is_some_and(Vec::is_empty) => format!(
             "replicas differed at step {}, and no majority was equal; it goes back to its last checkpoint",

@@ -342,6 +342,10 @@ mod tests {
                 json!({"stragglers": [{"executor": "job-a/e3", "slot": "local/2", "since": "t", "unit_us": 90, "peers_unit_us": 30}]}),
                 "job-a/e3 on local/2 straggles: 90 µs for what takes the others 30 µs",
             ),
+            (
+                json!({"stragglers": [{"executor": "job-a/e3", "slot": "local/2", "since": "t", "unit_us": 90, "peers_unit_us": 30, "cause": "data"}]}),
+                "job-a/e3 on local/2 straggles: 90 µs for what takes the others 30 µs, because it waits for rows",
+            ),
         ];
         for (said, sentence) in befell {
             let mut record = record.clone();

@@ -4,7 +4,7 @@ pub use gateway_api::{
     DamagedCheckpoint, ExitCause, Fleet, GrowthPaused, Job, LossNotice, LostMember, Metrics, Outcome, Progress,
     Restart, Slot, SlowLink, Stall, Straggler, UnreadableCheckpoint, WaitCause,
 };
-use gateway_api::{GrowthFailure, RestartCause, StallCause, StallRemedy, Word};
+use gateway_api::{GrowthFailure, RestartCause, StallCause, StallRemedy, StragglerCause, Word};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -113,8 +113,14 @@ impl Sentence for GrowthPaused {
 
 impl Sentence for Straggler {
     fn sentence(&self) -> String {
+        let why = match &self.cause {
+            None => String::new(),
+            Some(Word::Known(StragglerCause::Compute)) => ", because it computes more slowly".to_owned(),
+            Some(Word::Known(StragglerCause::Data)) => ", because it waits for rows".to_owned(),
+            Some(Word::Other(cause)) => format!(" ({cause})"),
+        };
         format!(
-            "{} on {} straggles: {} µs for what takes the others {} µs",
+            "{} on {} straggles: {} µs for what takes the others {} µs{why}",
             self.executor, self.slot, self.unit_us, self.peers_unit_us
         )
     }

@@ -123,7 +123,7 @@ impl<P> Member<P> {
             broken: false,
             ended: false,
             units_done: 0,
-            gradients: Gradients::default(),
+            gradients: Gradients { data_us: Some(0), ..Gradients::default() },
             unit_begun: Duration::ZERO,
             bytes_done: 0,
             wake: None,

@@ -179,7 +179,11 @@ fn nothing_is_handled_while_a_unit_is_computed() {
     member.handle(at(12), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO }));
     assert!(!member.links.has(Peer(1)));
     assert_eq!(member.progress().units_done, 1);
-    assert_eq!(member.progress().gradients, Some(Gradients { count: 1, took_us: 2_000 }), "from 10 to 12 ms");
+    assert_eq!(
+        member.progress().gradients,
+        Some(Gradients { count: 1, took_us: 2_000, data_us: Some(0) }),
+        "from 10 to 12 ms"
+    );
 }
 
 #[test]

@@ -202,6 +202,8 @@ impl<P> Member<P> {
             (Unit::Evaluate { .. }, Done::Evaluated(metrics)) => self.on_evaluated(metrics),
             (Unit::Gradient { .. }, Done::Gradient { weight, loss, data_wait }) => {
                 self.meter.on_data_wait(data_wait);
+                let waited_us = u64::try_from(data_wait.as_micros()).unwrap_or(u64::MAX);
+                self.gradients.data_us = self.gradients.data_us.map(|data_us| data_us.saturating_add(waited_us));
                 if let Some(work) = &mut self.flow.work {
                     work.computed(weight, loss);
                     self.follow_up();

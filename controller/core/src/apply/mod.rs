@@ -148,9 +148,9 @@ impl State {
                 let (executor, slot, noticed) = (executor.clone(), slot.clone(), noticed.clone());
                 generations::lost(self, Loss { at, executor, slot, noticed });
             }
-            Fact::MemberStraggles { executor, slot, unit_us, peers_unit_us } => {
-                let (slot, unit_us, peers_unit_us) = (slot.clone(), *unit_us, *peers_unit_us);
-                generations::straggles(self, executor, Straggler { since: at, slot, unit_us, peers_unit_us });
+            Fact::MemberStraggles { executor, slot, unit_us, peers_unit_us, cause } => {
+                let (slot, unit_us, peers_unit_us, cause) = (slot.clone(), *unit_us, *peers_unit_us, *cause);
+                generations::straggles(self, executor, Straggler { since: at, slot, unit_us, peers_unit_us, cause });
             }
             Fact::MemberKeepsUp { executor } => generations::keeps_up(self, executor),
             Fact::ServerForgotten { server } => {

@@ -81,8 +81,8 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         Report::JobStalled { job, step, cause, blamed } if record.number == 0 => {
             stalls::stalled(draft, job, *step, *cause, blamed);
         }
-        Report::MemberStraggles { executor, unit_us, peers_unit_us } if record.number == 0 => {
-            members::straggles(draft, executor, *unit_us, *peers_unit_us);
+        Report::MemberStraggles { executor, unit_us, peers_unit_us, cause } if record.number == 0 => {
+            members::straggles(draft, executor, (*unit_us, *peers_unit_us), *cause);
         }
         Report::MemberKeepsUp { executor } if record.number == 0 => members::keeps_up(draft, executor),
         Report::JobStalled { .. } | Report::MemberStraggles { .. } | Report::MemberKeepsUp { .. } => {}

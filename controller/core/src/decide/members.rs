@@ -4,7 +4,7 @@
 use super::Draft;
 use crate::state::Executor;
 use events_schema::ExecutorId;
-use events_schema::fact::{Fact, LossNotice};
+use events_schema::fact::{Fact, LossNotice, StragglerCause};
 
 /// Where a member of the generation in force is, if it is to stay.
 fn staying<'a>(draft: &'a Draft<'_>, number: &ExecutorId) -> Option<&'a Executor> {
@@ -21,11 +21,16 @@ pub(super) fn lost(draft: &mut Draft<'_>, executor: &ExecutorId, noticed: LossNo
 }
 
 /// A member holds up the others. Said once until it keeps up again, also by a controller that has taken over.
-pub(super) fn straggles(draft: &mut Draft<'_>, executor: &ExecutorId, unit_us: u64, peers_unit_us: u64) {
+pub(super) fn straggles(
+    draft: &mut Draft<'_>,
+    executor: &ExecutorId,
+    (unit_us, peers_unit_us): (u64, u64),
+    cause: Option<StragglerCause>,
+) {
     let known = draft.state.job(&executor.job).is_some_and(|job| job.stragglers.contains_key(executor));
     let slot = staying(draft, executor).map(|member| member.slot.clone());
     if let Some(slot) = slot.filter(|_| !known) {
-        draft.emit(Fact::MemberStraggles { executor: executor.clone(), slot, unit_us, peers_unit_us });
+        draft.emit(Fact::MemberStraggles { executor: executor.clone(), slot, unit_us, peers_unit_us, cause });
     }
 }
 

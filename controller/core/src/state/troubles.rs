@@ -1,7 +1,7 @@
 //! What befell a job and its user has to know: each stands on the job until it is over, or until the next of its kind. Kept here, shown by the
 //! gateway; what is done about it is decided elsewhere.
 
-use events_schema::fact::{GrowthFailure, LossNotice, RestartCause, StallCause, StallRemedy};
+use events_schema::fact::{GrowthFailure, LossNotice, RestartCause, StallCause, StallRemedy, StragglerCause};
 use events_schema::{ExecutorId, Generation, Rank, SlotId, Step, TimeMs};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeSet;
@@ -105,6 +105,9 @@ pub struct Straggler {
     /// How long it takes the others: their median.
     #[n(3)]
     pub peers_unit_us: u64,
+    /// What takes it longer, if that is known.
+    #[n(4)]
+    pub cause: Option<StragglerCause>,
 }
 
 /// A checkpoint that no longer counts because it cannot be restored from.

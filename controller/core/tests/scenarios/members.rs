@@ -95,7 +95,8 @@ fn who_straggles_hosts_fewer_ranks_until_it_keeps_up_again() {
         calm(world);
         proposed(&since(world, mark)).len()
     };
-    let straggles = Report::MemberStraggles { executor: executor.clone(), unit_us: 90_000, peers_unit_us: 30_000 };
+    let straggles =
+        Report::MemberStraggles { executor: executor.clone(), unit_us: 90_000, peers_unit_us: 30_000, cause: None };
     assert_eq!((says(&mut world, straggles.clone()), shares(&world)), (1, [3, 1]));
     assert_eq!((says(&mut world, straggles), shares(&world)), (0, [3, 1]), "said twice, once done");
     assert_eq!(members(&world, &id), [fast, slow]);
@@ -119,7 +120,12 @@ fn who_straggles_with_a_single_rank_is_replaced_where_a_slot_of_another_server_i
     let straggles = |world: &mut World, number| {
         let (server, mark) = (ServerId::parse("a").unwrap(), world.log.len());
         let incarnation = world.state.server(&server).unwrap().incarnation;
-        let report = Report::MemberStraggles { executor: member(&id, number), unit_us: 90_000, peers_unit_us: 30_000 };
+        let report = Report::MemberStraggles {
+            executor: member(&id, number),
+            unit_us: 90_000,
+            peers_unit_us: 30_000,
+            cause: None,
+        };
         world.foreign_report(server, incarnation, report);
         world.run();
         calm(world);

@@ -160,7 +160,7 @@ pub fn facts() -> Vec<Fact> {
             until: TimeMs(1_770_000_060_000),
             found: 2,
         },
-        MemberStraggles { executor: executor(), slot: slot(1), unit_us: 90_000, peers_unit_us: 30_000 },
+        MemberStraggles { executor: executor(), slot: slot(1), unit_us: 90_000, peers_unit_us: 30_000, cause: None },
         MemberKeepsUp { executor: executor() },
         ReplicasDiffered {
             job: job(),

@@ -63,6 +63,7 @@ kinds! {
     RESTART_CAUSES = restart_cause_kind of RestartCause { Lost, Left, Stalled, Differed }
     LOSS_NOTICES = loss_notice_kind of LossNotice { Exit, Silence, Lease, Agent, Link, Stall }
     AVOID_CAUSES = avoid_cause_kind of AvoidCause { Unreachable, Hung, Class, Slow }
+    STRAGGLER_CAUSES = straggler_cause_kind of StragglerCause { Compute, Data }
     GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
     EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent, Failed, DeviceLost }
     CODE_ENDED_AT = code_ended_kind of CodeEndedAt { Start, Step }
@@ -86,7 +87,7 @@ kinds! {
 
 /// Every name that needs a golden line.
 pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 40] = [
+    let enums: [(&str, &[&str]); 41] = [
         ("Fact", FACTS),
         ("Command", COMMANDS),
         ("Report", REPORTS),
@@ -110,6 +111,7 @@ pub fn names_wanted() -> Vec<String> {
         ("RestartCause", RESTART_CAUSES),
         ("LossNotice", LOSS_NOTICES),
         ("AvoidCause", AVOID_CAUSES),
+        ("StragglerCause", STRAGGLER_CAUSES),
         ("GrowthFailure", GROWTH_FAILURES),
         ("ExitCause", EXIT_CAUSES),
         ("CodeEndedAt", CODE_ENDED_AT),

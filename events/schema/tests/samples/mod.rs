@@ -8,12 +8,13 @@
 mod facts;
 mod kinds;
 mod specs;
+mod stragglers;
 mod traces;
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, PassOver, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Expected, OfferMode, Recall};
 use events_schema::control::{
-    ExecutorHop, ExecutorStart, FileAccess, FromExecutor, Gradients, Phase, Progress, ToExecutor, TorchHost, WaitsFor,
+    ExecutorHop, ExecutorStart, FileAccess, FromExecutor, Phase, Progress, ToExecutor, TorchHost, WaitsFor,
 };
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::device::SlotDevice;
@@ -290,7 +291,7 @@ fn reports() -> Vec<Report> {
         },
         CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
         ObjectsSwept { objects: 3, bytes: 4_096 },
-        MemberStraggles { executor: executor(), unit_us: 90_000, peers_unit_us: 30_000 },
+        MemberStraggles { executor: executor(), unit_us: 90_000, peers_unit_us: 30_000, cause: None },
         MemberKeepsUp { executor: executor() },
         SlotQuarantined { slot: slot(2), reason: "9 MiB".to_owned() },
         SlotRecovered { slot: slot(2) },
@@ -551,8 +552,6 @@ pub fn all() -> Vec<Sample> {
     samples.push(sample("Entry with earlier checkpoints", &named));
     samples.push(sample("Telemetry with wait for data", &Telemetry { data_wait_us: Some(1_200), ..telemetry() }));
     samples.push(sample("JobSpec", &spec()));
-    let gradients = Some(Gradients { count: 69_000, took_us: 80_000_000 });
-    samples.push(sample("Progress with gradients", &Progress { gradients, ..progress() }));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
     samples.push(sample("Orders with time left", &orders_with_time_left()));
     samples.push(sample("Orders with link keys", &orders_with_link_keys()));
@@ -595,6 +594,7 @@ pub fn all() -> Vec<Sample> {
     let joined = Fact::AgentJoined { server: server(), incarnation: 12, slots: 4, class, address, devices: devices() };
     samples.push(sample("Fact of an agent with devices", &joined));
     samples.extend(specs::all(order(), telemetry()));
+    samples.extend(stragglers::all());
     samples.extend(traces::all(record, signal, report));
     samples
 }
