@@ -2,52 +2,23 @@
 //! `cargo run --release -p loadtest-simulate --example classes -- JOBS CLASS POLICIES [OPTION=VALUE …]`
 //!
 //! JOBS: `poisson:2x48` and the like, or `FORMAT:FILE`. CLASS: as `--information`. POLICIES: names with commas; `ebb` with OPTIONS of its tuning.
-//! OPTIONS: seeds, cluster, first, min, max, tables, start (ms), round (s), and step, elastic, gang, moved, patience, run, fresh, guess, first-fit of `ebb`.
+//! OPTIONS: seed (the first), seeds, cluster, first, slice (jobs of a part, one for each seed) and its load, speed (of arrivals), min, max, tables, start (ms), round (s), and step, elastic, gang, moved, begin, patience, run, fresh, guess, first-fit of `ebb`.
 #![allow(clippy::unwrap_used)]
+
+mod inputs;
 
 use controller_core::policy::Packing;
 use controller_core::policy::ebb::{Ebb, Tuning};
 use controller_core::policy::tiresias::Tiresias;
 use controller_core::{Policy, policy_by_name};
 use loadtest_simulate::paired::{difference, means};
-use loadtest_simulate::pollux::PolluxModel;
 use loadtest_simulate::setup::{Shape, jobs};
-use loadtest_simulate::{Costs, Format, Generator, Setup, Tables, TraceJob, run, trace};
+use loadtest_simulate::slice::slice;
+use loadtest_simulate::{Cluster, Costs, Generator, Setup, TraceJob, run};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
-
-fn text(file: &str) -> String {
-    std::fs::read_to_string(file).unwrap()
-}
-
-fn tables(folder: &str) -> Tables {
-    let mut tables = Tables::default();
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    for path in paths.iter().filter(|path| !path.to_str().unwrap().ends_with(".md")) {
-        let name = path.file_stem().unwrap().to_str().unwrap();
-        match path.is_dir() {
-            true => tables.add_pollux(name, pollux(path)),
-            false => tables.add(name, &text(path.to_str().unwrap())).unwrap(),
-        }
-    }
-    tables
-}
-
-fn pollux(folder: &Path) -> PolluxModel {
-    let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
-    let mut model = PolluxModel::read(&text("placements.csv"), &text("scalability.csv")).unwrap();
-    for file in std::fs::read_dir(folder).unwrap() {
-        let name = file.unwrap().file_name().into_string().unwrap();
-        let size = name.strip_prefix("validation-").and_then(|name| name.strip_suffix(".csv"));
-        if let Some(size) = size {
-            model.add_validation(size.parse().unwrap(), &text(&name)).unwrap();
-        }
-    }
-    model
-}
 
 struct Options(BTreeMap<String, String>);
 
@@ -65,6 +36,7 @@ fn policy(name: &str, options: &Options, is_pollux: bool) -> Box<dyn Policy> {
             kept_elastic: options.get("elastic", tuned.kept_elastic),
             kept_gang: options.get("gang", tuned.kept_gang),
             moved_percent: options.get("moved", tuned.moved_percent),
+            begin_percent: options.get("begin", tuned.begin_percent),
             patience: options.get("patience", tuned.patience),
             patience_run_ms: options.get("run", tuned.patience_run_ms),
             fresh_ms: options.get("fresh", tuned.fresh_ms),
@@ -76,13 +48,16 @@ fn policy(name: &str, options: &Options, is_pollux: bool) -> Box<dyn Policy> {
     }
 }
 
-fn jobs_of(named: &str, seed: u64) -> Vec<TraceJob> {
-    match named.parse::<Generator>() {
-        Ok(generator) => generator.jobs(seed),
-        Err(_) => {
-            let (format, file) = named.split_once(':').unwrap();
-            trace::parse(&text(file), format.parse::<Format>().unwrap()).unwrap()
-        }
+/// Those of a recording are a part of it for each seed, if parts of so many jobs are asked for.
+fn jobs_of(named: &str, seed: u64, options: &Options, cluster: &Cluster) -> Vec<TraceJob> {
+    if let Ok(generator) = named.parse::<Generator>() {
+        return generator.jobs(seed);
+    }
+    let (format, file) = named.split_once(':').unwrap();
+    let jobs = inputs::recorded(Path::new(file), format.parse().unwrap());
+    match options.get("slice", 0) {
+        0 => jobs,
+        count => slice(&jobs, seed as usize, count, cluster.slots_total(), options.get("load", 1.0)),
     }
 }
 
@@ -91,24 +66,26 @@ fn main() {
     let pairs = arguments[4..].iter().map(|pair| pair.split_once('=').unwrap());
     let options = Options(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
     let is_pollux = arguments[1].starts_with("pollux:");
-    let tables = options.0.get("tables").map(|folder| tables(folder)).unwrap_or_default();
+    let tables = options.0.get("tables").map(|folder| inputs::tables(Path::new(folder))).unwrap_or_default();
     let (min_share, max_share) = (options.get("min", if is_pollux { 1.0 } else { 0.0 }), options.get("max", 1.0));
-    let shape = Shape { min_share, max_share, step_ms: 500, speed_up: 1.0, goodput: is_pollux };
+    let shape = Shape { min_share, max_share, step_ms: 500, speed_up: options.get("speed", 1.0), goodput: is_pollux };
     let costs = if is_pollux { Costs { start_ms: 30_000, ..Costs::none() } } else { Costs::measured(200) };
     let costs = Costs { start_ms: options.get("start", costs.start_ms), ..costs };
     let round_s: u64 = options.get("round", if is_pollux { 60 } else { 0 });
     let policies: Vec<_> = arguments[3].split(',').map(|name| policy(name, &options, is_pollux)).collect();
     let mut runs: Vec<Vec<Value>> = vec![Vec::new(); policies.len()];
     let begun = Instant::now();
-    for seed in 0..options.get("seeds", 1) {
-        let mut recorded = jobs_of(&arguments[1], seed);
+    let cluster: Cluster = options.get("cluster", "16x4:t4".to_owned()).parse().unwrap();
+    let from = options.get("seed", 0);
+    for seed in from..from + options.get("seeds", 1) {
+        let mut recorded = jobs_of(&arguments[1], seed, &options, &cluster);
         recorded.truncate(options.get("first", usize::MAX));
         let setup = Setup {
             round_ms: (round_s > 0).then_some(round_s * 1_000),
             information: arguments[2].parse().unwrap(),
             ..Setup::of_training_alone(
                 jobs(&recorded, &tables, &shape, &costs, seed).unwrap().0,
-                options.get("cluster", "16x4:t4".to_owned()).parse().unwrap(),
+                cluster.clone(),
                 costs,
                 seed,
             )

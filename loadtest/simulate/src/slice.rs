@@ -1,0 +1,69 @@
+//! A part of a recording at a load that is asked for: so a long recording is many short ones, on which policies are compared as on seeds.
+//!
+//! Durations and sizes stay; only how fast jobs come is changed.
+
+use crate::trace::{TraceJob, Work};
+
+/// The jobs of a part, `number` from 0, of so many jobs each, counted around the recording's end; none asks for more than half of all slots, so that
+/// no job is the whole cluster's. They come so fast that what they ask for is `load` times what so many slots have from the first submission to the last.
+#[must_use]
+pub fn slice(recorded: &[TraceJob], number: usize, jobs: usize, slots: u64, load: f64) -> Vec<TraceJob> {
+    let parts = (recorded.len() / jobs.max(1)).max(1);
+    let mut part: Vec<TraceJob> = recorded.iter().skip(number % parts * jobs).take(jobs).cloned().collect();
+    let Some(first_ms) = part.first().map(|job| job.submitted_ms) else { return part };
+    let most = u16::try_from(slots / 2).unwrap_or(u16::MAX).max(1);
+    for job in &mut part {
+        job.workers = job.workers.min(most);
+        job.min = job.min.map(|min| min.min(most));
+        job.max = job.max.map(|max| max.min(most));
+    }
+    let lasts_ms = part.iter().map(|job| job.submitted_ms - first_ms).max().unwrap_or(0) as f64;
+    let wanted_ms = part.iter().map(wanted_slot_ms).sum::<f64>() / (slots.max(1) as f64 * load);
+    let slower = if lasts_ms > 0.0 { wanted_ms / lasts_ms } else { 0.0 };
+    for job in &mut part {
+        let after_ms = ((job.submitted_ms - first_ms) as f64 * slower).round() as u64;
+        let until_ms = job.deadline_ms.map(|at| at.saturating_sub(job.submitted_ms));
+        job.submitted_ms = after_ms;
+        job.deadline_ms = until_ms.map(|until_ms| after_ms + until_ms);
+    }
+    part
+}
+
+/// What a job asks for; of one whose work only its model says nothing.
+fn wanted_slot_ms(job: &TraceJob) -> f64 {
+    match job.work {
+        Work::Seconds(seconds) => seconds * 1_000.0 * f64::from(job.workers),
+        Work::OfModel => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::trace::{Format, parse};
+
+    fn recorded() -> Vec<TraceJob> {
+        let rows = (0..10).map(|n| format!("{},{},{}\n", n * 100, 50 + n, 1 + n));
+        parse(&format!("submitted_s,duration_s,workers\n{}", rows.collect::<String>()), Format::Csv).unwrap()
+    }
+
+    #[test]
+    fn a_part_has_the_load_that_was_asked_for() {
+        let part = slice(&recorded(), 1, 4, 64, 2.0);
+        let names: Vec<&str> = part.iter().map(|job| job.name.as_str()).collect();
+        assert_eq!(names, ["job-4", "job-5", "job-6", "job-7"]);
+        let wanted: f64 = part.iter().map(wanted_slot_ms).sum();
+        let lasts_ms = part[3].submitted_ms as f64;
+        assert!((wanted / (lasts_ms * 64.0) - 2.0).abs() < 0.01, "{wanted} in {lasts_ms}");
+        assert_eq!((part[0].submitted_ms, part[1].submitted_ms * 3), (0, part[3].submitted_ms));
+    }
+
+    #[test]
+    fn parts_begin_again_at_the_end_and_nobody_asks_for_more_than_half() {
+        assert_eq!(slice(&recorded(), 2, 4, 64, 1.0), slice(&recorded(), 0, 4, 64, 1.0));
+        let workers: Vec<u16> = slice(&recorded(), 0, 10, 8, 1.0).iter().map(|job| job.workers).collect();
+        assert_eq!(workers, [1, 2, 3, 4, 4, 4, 4, 4, 4, 4]);
+        assert!(slice(&[], 3, 4, 64, 1.0).is_empty());
+    }
+}
