@@ -6,8 +6,9 @@
 //! 2. *Work left* (`work.rs`) is what is known or guessed; of the others the service that they have had, in steps of [`Tuning::step`], so that two
 //!    of them do not take turns, and not less than the median of the known: that nothing is known of a job does not make it short.
 //!    Counted in slot·ms at the size where slots are used best.
-//! 3. *One queue of steps*: slots are given out by value, first everybody's fewest, then those that make jobs larger. So among those that wait the
-//!    shortest begin first, nobody grows while another could begin, and what is left goes to short jobs up to the knee of their curves.
+//! 3. *One queue of steps*: slots are given out by value, a job's fewest as those that make it larger; its fewest count a little more ([`Tuning::begin_percent`]).
+//!    So the shortest begin first, among equals nobody grows while another could begin, and a job that is known to be longer waits while shorter ones use its
+//!    slots well, up to the knees of their curves. Nobody grows by the fewest slots of who runs, or of whom nothing is known.
 //! 4. *Who runs keeps its fewest*, unless whoever needs them has a small part of its work left ([`Tuning::kept_elastic`], [`Tuning::kept_gang`]),
 //!    and never if it is nearly done beside what a restart costs. Larger sizes are kept too, unless the gain is worth a move ([`Tuning::moved_percent`]).
 //! 5. *The slowest*: who waits for far longer than it would run is served first from then on, and until it is done ([`Tuning::patience`]).
@@ -41,6 +42,8 @@ pub struct Tuning {
     pub kept_gang: u64,
     /// Slots move between running jobs if they are worth so much more, in percent.
     pub moved_percent: u64,
+    /// A job's fewest slots count so much more than slots that make another larger, in percent.
+    pub begin_percent: u64,
     /// Promoted is who waited so many times as long as it would run.
     pub patience: u64,
     /// But at least as if it ran for so long.
@@ -60,6 +63,7 @@ impl Default for Tuning {
             kept_elastic: 64,
             kept_gang: 2,
             moved_percent: 20,
+            begin_percent: 110,
             patience: 16,
             patience_run_ms: 3_600_000,
             fresh_ms: FRESH_MS,
@@ -84,7 +88,9 @@ impl Ebb {
 
     fn shares(&self, view: &View, promoted: &[bool]) -> Vec<Share> {
         let (ranks, used) = (Ranks::of(view, self), vec![USED_BEST; view.jobs.len()]);
-        let mut work = Work { view, ebb: *self, ranks, allotment: Allotment::new(view), used };
+        let growth = (view.jobs.iter().map(|job| job.priority).min().unwrap_or(0), false);
+        let allotment = Allotment::new(view);
+        let mut work = Work { view, ebb: *self, ranks, allotment, used, growth, growth_turn: u64::MAX };
         work.give_out(promoted);
         work.allotment.shares
     }
@@ -197,10 +203,12 @@ fn usual_ms(view: &View, known: &[Option<u64>]) -> u64 {
 /// A job's next slots, by what they are worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Step {
-    /// A job's fewest come before anybody's growth: what a job says that it needs is promised to it.
-    begins: bool,
-    /// Priority, and whether it waited too long; the same of all growth.
+    /// Priority, and whether it waited too long; of all growth that of the least important job, which has its fewest slots by their value.
     level: (i32, bool),
+    /// Its value; of growth no more than the fewest slots count that it leaves alone.
+    turn: u64,
+    /// Of equals who gets its fewest slots.
+    begins: bool,
     /// Jobs times millionths.
     value: u64,
     /// Of equals who has them, then whoever has fewer, then the earlier one.
@@ -218,6 +226,10 @@ struct Work<'a> {
     allotment: Allotment<'a>,
     /// How well each job uses the slots that it was given last, in millionths.
     used: Vec<u64>,
+    /// The level of all growth.
+    growth: (i32, bool),
+    /// The last turn of a job's fewest slots that growth leaves alone.
+    growth_turn: u64,
 }
 
 impl Work<'_> {
@@ -237,8 +249,22 @@ impl Work<'_> {
             true => self.ranks.weight(area / kept.max(1)) * USED_BEST,
             false => self.ranks.weight(area) * self.used_micro(job, 0, of.min),
         };
+        let value = self.kept(value * self.ebb.tuning.begin_percent / 100, held);
         let level = (of.priority, promoted);
-        Step { begins: true, level, value, held, has: Reverse(0), job: Reverse(job), to: Reverse(of.min) }
+        Step { level, turn: value, begins: true, value, held, has: Reverse(0), job: Reverse(job), to: Reverse(of.min) }
+    }
+
+    /// Whether nobody grows by the fewest slots of this job: it runs, or nothing is known of it, so nothing says that it is the longer one.
+    fn is_sure(&self, first: &Step) -> bool {
+        let Reverse(job) = first.job;
+        let of = &self.view.jobs[job];
+        let has_room = || self.view.suiting(job).any(|class| self.view.classes[class].capacity >= u32::from(of.min));
+        first.level == self.growth && (first.held || of.left == WorkLeft::Unknown && has_room())
+    }
+
+    /// What is held counts more.
+    fn kept(&self, value: u64, held: bool) -> u64 {
+        if held { value * (100 + self.ebb.tuning.moved_percent) / 100 } else { value }
     }
 
     /// How well a job uses the slots between two sizes, in millionths of how well it ever uses any.
@@ -260,19 +286,22 @@ impl Work<'_> {
         let sizes = sizes.take_while(|&to| to <= of.max && u32::from(to - from) <= free);
         let step = |to: u16| {
             let held = to <= of.held && of.class == Some(self.allotment.shares[job].class);
-            let percent = if held { 100 + self.ebb.tuning.moved_percent } else { 100 };
             // No better than what came before it, so that a part of a steep stretch is not worth more than all of it.
             let used = self.used_micro(job, from, to).min(self.used[job]);
-            let value = weight * (used * percent / 100);
+            let value = self.kept(weight * used, held);
             let (has, job, to) = (Reverse(from), Reverse(job), Reverse(to));
-            Step { begins: false, level: (0, false), value, held, has, job, to }
+            let turn = value.min(self.growth_turn);
+            Step { level: self.growth, turn, begins: false, value, held, has, job, to }
         };
         sizes.map(step).max_by_key(|step| (step.value, step.to)).filter(|step| step.value > 0)
     }
 
     fn give_out(&mut self, promoted: &[bool]) {
         let all = 0..self.view.jobs.len();
-        let mut heap: BinaryHeap<Step> = all.map(|job| self.first(job, promoted[job])).collect();
+        let firsts: Vec<Step> = all.map(|job| self.first(job, promoted[job])).collect();
+        let sure = firsts.iter().filter(|first| self.is_sure(first)).map(|first| first.turn);
+        self.growth_turn = sure.min().unwrap_or(u64::MAX);
+        let mut heap = BinaryHeap::from(firsts);
         while let Some(step) = heap.pop() {
             let (Reverse(job), Reverse(to)) = (step.job, step.to);
             if self.allotment.shares[job].slots == 0 {
@@ -367,7 +396,12 @@ mod tests {
         assert_eq!(slots(&view(5, &jobs)), [1, 4]);
         assert_eq!(slots(&view(8, &jobs)), [4, 4]);
         let waiting = jobs.map(|job| JobView { held: 0, class: None, ..job });
-        assert_eq!(slots(&view(4, &waiting)), [2, 2], "nobody's growth comes before another's fewest");
+        assert_eq!(slots(&view(4, &waiting)), [0, 4], "the shorter one uses all of them nearly as well as its first");
+        assert_eq!(slots(&view(5, &waiting)), [1, 4]);
+        let unknown = [waiting[0], JobView { left: WorkLeft::Unknown, ..waiting[1] }];
+        assert_eq!(slots(&view(4, &unknown)), [2, 2], "of whom nothing is known is not said to be longer");
+        let equal = waiting.map(|job| left(60, job));
+        assert_eq!(slots(&view(4, &equal)), [2, 2], "among equals nobody grows while another could begin");
         assert_eq!(slots(&view(1, &waiting)), [0, 1], "of those the shorter job's come first");
     }
 
