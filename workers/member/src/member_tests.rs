@@ -176,13 +176,14 @@ fn nothing_is_handled_while_a_unit_is_computed() {
     assert_eq!(member.progress().phase, events_schema::control::Phase::Computing(Rank(0)));
     assert_eq!(member.handle(at(11), In::Lost(link(1, 7))), []);
     assert!(member.links.has(Peer(1)));
-    member.handle(at(12), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO }));
+    let data_wait = Duration::from_micros(700);
+    member.handle(at(12), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait }));
     assert!(!member.links.has(Peer(1)));
     assert_eq!(member.progress().units_done, 1);
     assert_eq!(
         member.progress().gradients,
-        Some(Gradients { count: 1, took_us: 2_000, data_us: Some(0) }),
-        "from 10 to 12 ms"
+        Some(Gradients { count: 1, took_us: 2_000, data_us: Some(700) }),
+        "from 10 to 12 ms, of which it waited for its rows"
     );
 }
 
