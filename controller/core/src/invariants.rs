@@ -328,7 +328,7 @@ fn lent_slots_are_counted(state: &State, broken: &mut Vec<String>) {
 
 /// Whether the slot's agent was given up: only an agent can say that a slot is free.
 fn is_away(state: &State, slot: &SlotId) -> bool {
-    state.server(&slot.server).is_some_and(|server| !server.connected)
+    state.is_away(&slot.server)
 }
 
 fn one_phase(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {

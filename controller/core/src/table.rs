@@ -23,13 +23,16 @@ pub struct Table<K, V> {
     /// None is empty; keys ascend within and across chunks.
     chunks: Arc<Vec<Arc<Chunk<K, V>>>>,
     len: usize,
+    /// Chunk and index of the entry that was written to last: where the next key is looked for first, because what is decided about many things goes from one to
+    /// the next one. It may point at anything.
+    near: (usize, usize),
 }
 
 impl<K, V> Table<K, V> {
     /// An empty table.
     #[must_use]
     pub fn new() -> Self {
-        Self { chunks: Arc::new(Vec::new()), len: 0 }
+        Self { chunks: Arc::new(Vec::new()), len: 0, near: (0, 0) }
     }
 
     /// How many entries it has.
@@ -68,6 +71,11 @@ impl<K: Ord, V> Table<K, V> {
     }
 
     fn locate(&self, key: &K) -> Option<(usize, usize)> {
+        let (chunk, index) = self.near;
+        let nearby = self.chunks.get(chunk).and_then(|entries| entries.get(index..)).unwrap_or(&[]);
+        if let Some(next) = nearby.iter().take(2).position(|(known, _)| known == key) {
+            return Some((chunk, index + next));
+        }
         let chunk = self.chunk_of(key);
         let entries = self.chunks.get(chunk)?;
         entries.binary_search_by(|(k, _)| k.cmp(key)).ok().map(|index| (chunk, index))
@@ -171,6 +179,7 @@ impl<K: Ord + Clone, V: Clone> Table<K, V> {
     /// The value of a key, to be changed.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let (chunk, index) = self.locate(key)?;
+        self.near = (chunk, index);
         let chunks = Arc::make_mut(&mut self.chunks);
         Some(Arc::make_mut(&mut Arc::make_mut(&mut chunks[chunk])[index].1))
     }
@@ -229,7 +238,7 @@ impl<K, V> Default for Table<K, V> {
 
 impl<K, V> Clone for Table<K, V> {
     fn clone(&self) -> Self {
-        Self { chunks: Arc::clone(&self.chunks), len: self.len }
+        Self { chunks: Arc::clone(&self.chunks), len: self.len, near: self.near }
     }
 }
 

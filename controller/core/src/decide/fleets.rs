@@ -190,11 +190,17 @@ fn offer_surplus(draft: &mut Draft<'_>, id: &FleetId) {
 ///
 /// Who asked its agent for it had it back when the agent saw it free, however long the report was on its way; the others when that is on record.
 pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId, seen_at: TimeMs) {
+    // An agent that was given up may still have a process on it.
+    if !draft.state.is_away(&slot.server) {
+        hand_back_of_present(draft, slot, seen_at);
+    }
+}
+
+/// The same of a slot whose server is known not to be away.
+pub(super) fn hand_back_of_present(draft: &mut Draft<'_>, slot: &SlotId, seen_at: TimeMs) {
     let Some(known) = draft.state.slot(slot) else { return };
     let SlotState::Reclaimed { cause, .. } = known.state else { return };
-    // An agent that was given up may still have a process on it.
-    let away = draft.state.server(&slot.server).is_some_and(|server| !server.connected);
-    if known.executor.is_some() || !known.comes_free() || away {
+    if known.executor.is_some() || !known.comes_free() {
         return;
     }
     let fleet = known.fleet.clone();

@@ -4,12 +4,12 @@
 //! A job that cannot keep its minimum gives back everything: it writes a checkpoint within the deadline if it can, and waits.
 
 use super::idle::Idle;
-use super::{Draft, fleets::hand_back, plan, victims};
+use super::{Draft, fleets::hand_back_of_present, plan, victims};
 use crate::limits::RECLAIM_DEADLINE_MS_MAX;
 use crate::policy::{Packing, policy_by_name};
 use crate::state::{JobPhase, Slot, SlotKind, SlotState};
 use events_schema::fact::{Fact, PlanCause, PlanReason, ReclaimCause, WaitCause};
-use events_schema::{FleetId, JobId, SlotId, TimeMs};
+use events_schema::{FleetId, JobId, ServerId, SlotId, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reclaims what a fleet lends beyond what its need allows, or what is held of it while it is recalled.
@@ -85,12 +85,18 @@ fn have_back(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
         reclaim(draft, slot, asked);
     }
     withdraw(draft, &lent, PlanCause::Reclaimed);
+    // Slots of a server stand side by side, and none comes or goes meanwhile.
+    let mut last: Option<(&ServerId, bool)> = None;
     for slot in &lent {
         // An executor that the plan let go already has to be faster now.
         let leaving =
             draft.state.slot(slot).and_then(|slot| slot.executor.as_ref()).map(|executor| executor.job.clone());
         leaving.iter().for_each(|job| draft.touch(job));
-        hand_back(draft, slot, asked.seen_at);
+        let known = last.filter(|(server, _)| **server == slot.server);
+        let (_, away) = *last.insert(known.unwrap_or_else(|| (&slot.server, draft.state.is_away(&slot.server))));
+        if !away {
+            hand_back_of_present(draft, slot, asked.seen_at);
+        }
     }
 }
 

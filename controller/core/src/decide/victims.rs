@@ -7,7 +7,7 @@
 use super::plan;
 use crate::policy::Victims;
 use crate::policy::gain::loss_of_one_micro;
-use crate::state::{JobPhase, SlotState, State};
+use crate::state::{JobPhase, Server, SlotState, State};
 use events_schema::{JobId, ServerId, SlotId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -30,12 +30,19 @@ struct Holder {
 /// come free: it goes only when all that can be used are not enough.
 pub(super) fn choose(state: &State, fleet: &[SlotId], count: usize, who: Victims) -> Vec<SlotId> {
     let (mut idle, mut unusable, mut holders) = (Vec::new(), Vec::new(), BTreeMap::<&JobId, Vec<SlotId>>::new());
+    // Slots of a server stand side by side.
+    let mut last: Option<(&ServerId, Option<&Server>)> = None;
     for (id, slot) in fleet.iter().zip(state.slots.each(fleet.iter())) {
         let Some(slot) = slot.filter(|slot| slot.is_lent()) else { continue };
         match &slot.job {
             Some(job) => holders.entry(job).or_default().push(id.clone()),
-            None if !slot.comes_free() || !state.is_present(id) => unusable.push(id.clone()),
             None => {
+                let known = last.filter(|(server, _)| **server == id.server);
+                let (_, server) = *last.insert(known.unwrap_or_else(|| (&id.server, state.server(&id.server))));
+                if !slot.comes_free() || !server.is_some_and(|server| server.has(id.index)) {
+                    unusable.push(id.clone());
+                    continue;
+                }
                 // One that we may not use is the last that we keep.
                 let fit = slot.unfit().is_none();
                 idle.push((slot.executor.is_some(), fit, slot.state == SlotState::Borrowed, id.clone()));

@@ -146,6 +146,11 @@ pub struct SlotKind {
 }
 
 impl Server {
+    /// Whether something can be started on a slot of it.
+    pub(crate) fn has(&self, index: u16) -> bool {
+        self.connected && index < self.slots
+    }
+
     /// The device that a slot of it is.
     #[must_use]
     pub fn device(&self, index: u16) -> Option<&SlotDevice> {

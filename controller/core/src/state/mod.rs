@@ -366,7 +366,12 @@ impl State {
     /// Whether the slot's agent is there and holds such a slot.
     #[must_use]
     pub fn is_present(&self, slot: &SlotId) -> bool {
-        self.servers.get(&slot.server).is_some_and(|s| s.connected && slot.index < s.slots)
+        self.servers.get(&slot.server).is_some_and(|server| server.has(slot.index))
+    }
+
+    /// Whether a server is known and its agent was given up.
+    pub(crate) fn is_away(&self, server: &ServerId) -> bool {
+        self.servers.get(server).is_some_and(|server| !server.connected)
     }
 
     /// How a slot is shown: its state, or `unknown` when it is to be free and only an agent that cannot be reached could say whether it
@@ -375,11 +380,7 @@ impl State {
     pub fn slot_shown(&self, id: &SlotId) -> &'static str {
         match self.slots.get(id) {
             None => "undeclared",
-            Some(Slot { state: SlotState::Reclaimed { .. }, .. })
-                if self.servers.get(&id.server).is_some_and(|server| !server.connected) =>
-            {
-                "unknown"
-            }
+            Some(Slot { state: SlotState::Reclaimed { .. }, .. }) if self.is_away(&id.server) => "unknown",
             Some(slot) if slot.unfit().is_some() => "quarantined",
             Some(slot) => slot.state.name(),
         }

@@ -269,20 +269,9 @@ impl Slots {
     }
 
     fn count_one(&mut self, host: Host, index: u16, marks: &Marks, is_in: bool) {
-        if !marks.known {
-            return;
-        }
-        let totals = Arc::make_mut(&mut self.totals);
-        let of = totals.entry(host.kind(index)).or_default();
-        let add = |count: &mut u32, counts: bool| {
-            *count = if is_in { *count + u32::from(counts) } else { *count - u32::from(counts) }
-        };
-        add(&mut of.known, true);
-        add(&mut of.declared, marks.fleet.is_some());
-        add(&mut of.usable, marks.usable && host.has(index));
-        if of.known == 0 {
-            totals.remove(&host.kind(index));
-        }
+        let nothing = Marks::default();
+        let (before, now) = if is_in { (&nothing, marks) } else { (marks, &nothing) };
+        recount(&mut self.totals, host, index, before, now);
     }
 
     /// What there is on each server that has any or is known, by server.
@@ -293,41 +282,67 @@ impl Slots {
     /// Changes a slot; nothing if it is not there.
     pub fn change<R>(&mut self, id: &SlotId, to: impl FnOnce(&mut Slot) -> R) -> Option<R> {
         let slot = self.all.get_mut(id)?;
+        let before = Marks::of(slot);
         let result = to(slot);
-        let now = Some(Marks::of(slot));
-        self.mark(id, now);
+        if !before.are_of(slot) {
+            let now = Marks::of(slot);
+            self.mark(id, &before, &now);
+        }
         Some(result)
     }
 
     pub fn insert(&mut self, id: SlotId, slot: Slot) {
-        self.mark(&id, Some(Marks::of(&slot)));
+        let before = self.marks(&id);
+        self.mark(&id, &before, &Marks::of(&slot));
         self.all.insert(id, slot);
     }
 
     pub fn remove(&mut self, id: &SlotId) {
         self.all.remove(id);
-        self.mark(id, None);
+        let before = self.marks(id);
+        self.mark(id, &before, &Marks::default());
     }
 
-    /// Notes what has become of a slot; none, that it is gone.
-    fn mark(&mut self, id: &SlotId, now: Option<Marks>) {
-        let (of, now) = (self.of_server.get(&id.server), now.unwrap_or_default());
-        let (before, host) = of.map_or((Marks::default(), None), |of| (of.marks(id.index), of.host));
+    /// What is noted of a slot.
+    fn marks(&self, id: &SlotId) -> Marks {
+        self.of_server.get(&id.server).map(|of| of.marks(id.index)).unwrap_or_default()
+    }
+
+    /// Notes what has become of a slot.
+    fn mark(&mut self, id: &SlotId, before: &Marks, now: &Marks) {
         if before == now {
             return;
         }
-        if of.is_none() {
+        if !self.of_server.contains(&id.server) {
             self.of_server.insert(id.server.clone(), OfServer::default());
         }
-        if let Some(host) = host {
-            self.count_one(host, id.index, &now, true);
-            self.count_one(host, id.index, &before, false);
-        }
         let Some(of) = self.of_server.get_mut(&id.server) else { return };
-        of.set(id.index, &now);
+        if let Some(host) = of.host {
+            recount(&mut self.totals, host, id.index, before, now);
+        }
+        of.set(id.index, before, now);
         if of.known.is_empty() && of.host.is_none() {
             self.of_server.remove(&id.server);
         }
+    }
+}
+
+/// Counts a slot of a server as what it is now, and no more as what it was before.
+fn recount(totals: &mut Arc<BTreeMap<SlotKind, Totals>>, host: Host, index: u16, before: &Marks, now: &Marks) {
+    if !before.known && !now.known {
+        return;
+    }
+    let totals = Arc::make_mut(totals);
+    let of = totals.entry(host.kind(index)).or_default();
+    let change = |count: &mut u32, which: fn(&Marks) -> bool, is_there: bool| {
+        let counts = |marks: &Marks| u32::from(is_there && which(marks));
+        *count = *count + counts(now) - counts(before);
+    };
+    change(&mut of.known, |marks| marks.known, true);
+    change(&mut of.declared, |marks| marks.fleet.is_some(), true);
+    change(&mut of.usable, |marks| marks.usable, host.has(index));
+    if of.known == 0 {
+        totals.remove(&host.kind(index));
     }
 }
 
@@ -343,9 +358,17 @@ struct Marks {
 
 impl Marks {
     fn of(slot: &Slot) -> Self {
-        let usable = slot.is_lent() && !slot.is_quarantined();
-        Self { known: true, fleet: slot.fleet.clone(), usable, idle: slot.is_idle() }
+        Self { known: true, fleet: slot.fleet.clone(), usable: is_usable(slot), idle: slot.is_idle() }
     }
+
+    /// Whether they are what would be noted of a slot.
+    fn are_of(&self, slot: &Slot) -> bool {
+        (self.usable, self.idle) == (is_usable(slot), slot.is_idle()) && self.known && self.fleet == slot.fleet
+    }
+}
+
+fn is_usable(slot: &Slot) -> bool {
+    slot.is_lent() && !slot.is_quarantined()
 }
 
 impl OfServer {
@@ -355,14 +378,17 @@ impl OfServer {
         Marks { known: is_in(&self.known), fleet, usable: is_in(&self.usable), idle: is_in(&self.idle) }
     }
 
-    fn set(&mut self, index: u16, to: &Marks) {
-        self.known.set(index, to.known);
-        self.usable.set(index, to.usable);
-        self.idle.set(index, to.idle);
+    fn set(&mut self, index: u16, before: &Marks, now: &Marks) {
+        self.known.set(index, now.known);
+        self.usable.set(index, now.usable);
+        self.idle.set(index, now.idle);
+        if before.fleet == now.fleet {
+            return;
+        }
         for (_, places) in &mut self.declared {
             places.set(index, false);
         }
-        if let Some(fleet) = &to.fleet {
+        if let Some(fleet) = &now.fleet {
             let place = self.declared.binary_search_by(|(known, _)| known.cmp(fleet)).unwrap_or_else(|place| {
                 self.declared.insert(place, (fleet.clone(), Places::default()));
                 place
@@ -376,7 +402,7 @@ impl OfServer {
 impl From<Table<SlotId, Slot>> for Slots {
     fn from(all: Table<SlotId, Slot>) -> Self {
         let mut slots = Self::default();
-        all.iter().for_each(|(id, slot)| slots.mark(id, Some(Marks::of(slot))));
+        all.iter().for_each(|(id, slot)| slots.mark(id, &Marks::default(), &Marks::of(slot)));
         (slots.all, slots.without_servers) = (all, true);
         slots
     }
