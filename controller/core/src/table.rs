@@ -1,7 +1,7 @@
 //! An ordered map whose clone is free until it is written to: `decide` works on a clone of the whole state for every input.
 //!
-//! Sorted entries in chunks behind shared pointers; a write copies the chunk and the value it touches when somebody else still
-//! holds them. Iteration is in key order, always. Not a general container: it has what the state needs.
+//! Sorted entries in chunks, and chunks in groups, behind shared pointers; a write copies the group, the chunk and the value it touches when somebody else still
+//! holds them: a hundred thousand entries are remembered of some things, and one more must not copy a pointer to each chunk of them. Iteration is in key order, always. Not a general container: it has what the state needs.
 
 use minicbor::encode::Write;
 use minicbor::{Decode, Decoder, Encode, Encoder};
@@ -13,26 +13,63 @@ use std::sync::Arc;
 /// Entries per chunk before it is split: a write to a shared table copies at most so many keys.
 const CHUNK_LEN_MAX: usize = 64;
 
+/// Chunks per group before it is split: a write to a shared table copies at most so many pointers to chunks. Few in tests, so that there are several groups.
+const GROUP_LEN_MAX: usize = if cfg!(test) { 3 } else { 64 };
+
 /// Entries that are passed by for one key before it is looked up instead: about as many as that costs.
 const EACH_PASSED_MAX: usize = 16;
 
 type Chunk<K, V> = Vec<(K, Arc<V>)>;
+type Group<K, V> = Vec<Arc<Chunk<K, V>>>;
 
 /// A persistent ordered map.
 pub struct Table<K, V> {
-    /// None is empty; keys ascend within and across chunks.
-    chunks: Arc<Vec<Arc<Chunk<K, V>>>>,
+    /// No group and no chunk is empty; keys ascend within and across them.
+    groups: Arc<Vec<Arc<Group<K, V>>>>,
     len: usize,
-    /// Chunk and index of the entry that was written to last: where the next key is looked for first, because what is decided about many things goes from one to
-    /// the next one. It may point at anything.
-    near: (usize, usize),
+    /// The entry that was written to last: where the next key is looked for first, because what is decided about many things goes from one to the next one. It
+    /// may be any place, or none.
+    near: Place,
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    group: usize,
+    chunk: usize,
+    index: usize,
+}
+
+/// Entries in key order, from some place on.
+struct Entries<'a, K, V> {
+    entries: std::slice::Iter<'a, (K, Arc<V>)>,
+    /// Of the same group.
+    chunks: std::slice::Iter<'a, Arc<Chunk<K, V>>>,
+    groups: std::slice::Iter<'a, Arc<Group<K, V>>>,
+}
+
+impl<'a, K, V> Iterator for Entries<'a, K, V> {
+    type Item = (&'a K, &'a V);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some((key, value)) = self.entries.next() {
+                return Some((key, value.as_ref()));
+            }
+            match self.chunks.next() {
+                Some(chunk) => self.entries = chunk.iter(),
+                None => self.chunks = self.groups.next()?.iter(),
+            }
+        }
+    }
 }
 
 impl<K, V> Table<K, V> {
     /// An empty table.
     #[must_use]
     pub fn new() -> Self {
-        Self { chunks: Arc::new(Vec::new()), len: 0, near: (0, 0) }
+        Self { groups: Arc::new(Vec::new()), len: 0, near: Place::default() }
     }
 
     /// How many entries it has.
@@ -49,7 +86,14 @@ impl<K, V> Table<K, V> {
 
     /// All entries in key order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.chunks.iter().flat_map(|chunk| chunk.iter().map(|(key, value)| (key, value.as_ref())))
+        self.entries_from(Place::default())
+    }
+
+    fn entries_from(&self, from: Place) -> Entries<'_, K, V> {
+        let chunks = self.groups.get(from.group).map_or(&[][..], |group| &group[..]);
+        let entries = chunks.get(from.chunk).and_then(|chunk| chunk.get(from.index..)).unwrap_or(&[]);
+        let (chunks, groups) = (chunks.get(from.chunk + 1..), self.groups.get(from.group + 1..));
+        Entries { entries: entries.iter(), chunks: chunks.unwrap_or(&[]).iter(), groups: groups.unwrap_or(&[]).iter() }
     }
 
     /// All keys in order.
@@ -64,27 +108,69 @@ impl<K, V> Table<K, V> {
     }
 }
 
+/// The lowest key of a chunk.
+fn begin_of_chunk<K, V>(chunk: &Chunk<K, V>) -> Option<&K> {
+    chunk.first().map(|(key, _)| key)
+}
+
+/// The lowest key of a group.
+fn begin_of_group<K, V>(group: &Group<K, V>) -> Option<&K> {
+    group.first().and_then(|chunk| begin_of_chunk(chunk))
+}
+
+/// The last of some pieces that begins at or before a key, or the first one.
+fn piece_of<K: Ord, T>(pieces: &[Arc<T>], begin: impl Fn(&T) -> Option<&K>, key: &K) -> usize {
+    pieces.partition_point(|piece| begin(piece).is_some_and(|begin| begin <= key)).saturating_sub(1)
+}
+
+/// Those pieces of one table that another one does not share.
+fn apart<'a, K: Ord, T>(
+    mine: impl Iterator<Item = &'a Arc<T>>,
+    others: impl Iterator<Item = &'a Arc<T>>,
+    begin: impl Fn(&T) -> Option<&K>,
+) -> Vec<&'a Arc<T>> {
+    let mut others = others.peekable();
+    let mut apart = Vec::new();
+    // Pieces ascend by their first key, and a shared one begins with the same key in both.
+    for piece in mine {
+        if others.next_if(|other| Arc::ptr_eq(other, piece)).is_some() {
+            continue;
+        }
+        while others.next_if(|other| begin(other) < begin(piece)).is_some() {}
+        if !others.peek().is_some_and(|other| Arc::ptr_eq(other, piece)) {
+            apart.push(piece);
+        }
+    }
+    apart
+}
+
 impl<K: Ord, V> Table<K, V> {
-    /// The chunk that holds `key` if any does: the last one that begins at or before it.
-    fn chunk_of(&self, key: &K) -> usize {
-        self.chunks.partition_point(|chunk| chunk.first().is_some_and(|(first, _)| first <= key)).saturating_sub(1)
+    /// Where `key` is or would be, but for the index: the chunk that holds it if any does.
+    fn chunk_of(&self, key: &K) -> Place {
+        let group = piece_of(&self.groups, begin_of_group, key);
+        let chunk = self.groups.get(group).map_or(0, |chunks| piece_of(chunks, begin_of_chunk, key));
+        Place { group, chunk, index: 0 }
     }
 
-    fn locate(&self, key: &K) -> Option<(usize, usize)> {
-        let (chunk, index) = self.near;
-        let nearby = self.chunks.get(chunk).and_then(|entries| entries.get(index..)).unwrap_or(&[]);
+    fn chunk(&self, at: Place) -> Option<&Chunk<K, V>> {
+        self.groups.get(at.group)?.get(at.chunk).map(Arc::as_ref)
+    }
+
+    fn locate(&self, key: &K) -> Option<Place> {
+        let nearby = self.chunk(self.near).and_then(|entries| entries.get(self.near.index..)).unwrap_or(&[]);
         if let Some(next) = nearby.iter().take(2).position(|(known, _)| known == key) {
-            return Some((chunk, index + next));
+            return Some(Place { index: self.near.index + next, ..self.near });
         }
         let chunk = self.chunk_of(key);
-        let entries = self.chunks.get(chunk)?;
-        entries.binary_search_by(|(k, _)| k.cmp(key)).ok().map(|index| (chunk, index))
+        let index = self.chunk(chunk)?.binary_search_by(|(known, _)| known.cmp(key)).ok()?;
+        Some(Place { index, ..chunk })
     }
 
     /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<&V> {
-        self.locate(key).map(|(chunk, index)| self.chunks[chunk][index].1.as_ref())
+        let place = self.locate(key)?;
+        self.chunk(place)?.get(place.index).map(|(_, value)| value.as_ref())
     }
 
     /// The values of these keys: quick where they are in order and hardly any lies between them, because each is looked for from the one before.
@@ -113,13 +199,23 @@ impl<K: Ord, V> Table<K, V> {
     }
 
     /// Keys that are in only one of two tables or whose values were written to since one was cloned from the other, in order.
-    /// Costs what differs, and a look at every chunk if anything was written.
+    /// Costs what differs, and a look at every group if anything was written.
     pub fn changed<'a>(&'a self, before: &'a Self) -> Vec<&'a K> {
-        if Arc::ptr_eq(&self.chunks, &before.chunks) {
+        if Arc::ptr_eq(&self.groups, &before.groups) {
             return Vec::new();
         }
-        let (mine, theirs) = (self.apart(before), before.apart(self));
-        let (mut mine, mut theirs) = (mine.into_iter().peekable(), theirs.into_iter().peekable());
+        let groups = |one: &'a Self, other: &'a Self| apart(one.groups.iter(), other.groups.iter(), begin_of_group);
+        let (mine, theirs) = (groups(self, before), groups(before, self));
+        // A chunk that both share is in groups that they do not share, or all of its group is shared.
+        let chunks = |one: &[&'a Arc<Group<K, V>>], other: &[&'a Arc<Group<K, V>>]| {
+            let all = |groups: &[&'a Arc<Group<K, V>>]| {
+                groups.iter().copied().flat_map(|group| group.iter()).collect::<Vec<_>>()
+            };
+            apart(all(one).into_iter(), all(other).into_iter(), begin_of_chunk)
+        };
+        let (mine, theirs) = (chunks(&mine, &theirs), chunks(&theirs, &mine));
+        let mut mine = mine.into_iter().flat_map(|chunk| chunk.iter()).peekable();
+        let mut theirs = theirs.into_iter().flat_map(|chunk| chunk.iter()).peekable();
         let mut changed = Vec::new();
         loop {
             let order = match (mine.peek(), theirs.peek()) {
@@ -137,77 +233,67 @@ impl<K: Ord, V> Table<K, V> {
         }
     }
 
-    /// Entries of the chunks that another table does not share.
-    fn apart(&self, other: &Self) -> Vec<&(K, Arc<V>)> {
-        let mut others = other.chunks.iter().peekable();
-        let mut apart = Vec::new();
-        // Chunks ascend by their first key, and a shared one begins with the same key in both.
-        for chunk in self.chunks.iter() {
-            if others.next_if(|other| Arc::ptr_eq(other, chunk)).is_some() {
-                continue;
-            }
-            let begins = chunk.first().map(|(key, _)| key);
-            while others.next_if(|other| other.first().map(|(key, _)| key) < begins).is_some() {}
-            if !others.peek().is_some_and(|other| Arc::ptr_eq(other, chunk)) {
-                apart.extend(chunk.iter());
-            }
-        }
-        apart
-    }
-
     /// Entries from `from` on, in key order.
     pub fn range_from<'a>(&'a self, from: Bound<&K>) -> impl Iterator<Item = (&'a K, &'a V)> + use<'a, K, V> {
-        let (chunk, index) = match from {
-            Bound::Unbounded => (0, 0),
+        let place = match from {
+            Bound::Unbounded => Place::default(),
             Bound::Included(key) | Bound::Excluded(key) => {
                 let chunk = self.chunk_of(key);
-                let excluded = matches!(from, Bound::Excluded(_));
-                let index = self
-                    .chunks
-                    .get(chunk)
-                    .map_or(0, |entries| entries.partition_point(|(k, _)| if excluded { k <= key } else { k < key }));
-                (chunk, index)
+                let is_before = |known: &K| if matches!(from, Bound::Excluded(_)) { known <= key } else { known < key };
+                let entries = self.chunk(chunk).map_or(&[][..], |entries| &entries[..]);
+                Place { index: entries.partition_point(|(known, _)| is_before(known)), ..chunk }
             }
         };
-        let first = self.chunks.get(chunk).map_or(&[][..], |entries| &entries[index..]);
-        let rest = self.chunks.get(chunk + 1..).unwrap_or(&[]);
-        first.iter().chain(rest.iter().flat_map(|entries| entries.iter())).map(|(key, value)| (key, value.as_ref()))
+        self.entries_from(place)
     }
 }
 
 impl<K: Ord + Clone, V: Clone> Table<K, V> {
+    /// The chunk at a place, and what is around it, to be changed.
+    fn chunk_mut(&mut self, at: Place) -> Option<&mut Chunk<K, V>> {
+        let group = Arc::make_mut(&mut self.groups).get_mut(at.group)?;
+        Arc::make_mut(group).get_mut(at.chunk).map(Arc::make_mut)
+    }
+
     /// The value of a key, to be changed.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        let (chunk, index) = self.locate(key)?;
-        self.near = (chunk, index);
-        let chunks = Arc::make_mut(&mut self.chunks);
-        Some(Arc::make_mut(&mut Arc::make_mut(&mut chunks[chunk])[index].1))
+        let place = self.locate(key)?;
+        self.near = place;
+        self.chunk_mut(place)?.get_mut(place.index).map(|(_, value)| Arc::make_mut(value))
     }
 
     /// Sets a key's value; whether the key is new.
     pub fn insert(&mut self, key: K, value: V) -> bool {
         let at = self.chunk_of(&key);
-        let chunks = Arc::make_mut(&mut self.chunks);
-        let Some(shared) = chunks.get_mut(at) else {
-            chunks.push(Arc::new(vec![(key, Arc::new(value))]));
+        let Some(chunk) = self.chunk_mut(at) else {
+            self.groups = Arc::new(vec![Arc::new(vec![Arc::new(vec![(key, Arc::new(value))])])]);
             self.len = 1;
             return true;
         };
-        let chunk = Arc::make_mut(shared);
-        match chunk.binary_search_by(|(k, _)| k.cmp(&key)) {
+        let index = match chunk.binary_search_by(|(known, _)| known.cmp(&key)) {
             Ok(index) => {
                 chunk[index].1 = Arc::new(value);
-                false
+                return false;
             }
-            Err(index) => {
-                chunk.insert(index, (key, Arc::new(value)));
-                if chunk.len() > CHUNK_LEN_MAX {
-                    let upper = chunk.split_off(CHUNK_LEN_MAX / 2);
-                    chunks.insert(at + 1, Arc::new(upper));
-                }
-                self.len += 1;
-                true
-            }
+            Err(index) => index,
+        };
+        chunk.insert(index, (key, Arc::new(value)));
+        let upper = (chunk.len() > CHUNK_LEN_MAX).then(|| chunk.split_off(cut(CHUNK_LEN_MAX, index)));
+        if let Some(upper) = upper {
+            self.insert_chunk(at, upper);
+        }
+        self.len += 1;
+        true
+    }
+
+    /// Puts in a chunk that follows the one at a place.
+    fn insert_chunk(&mut self, at: Place, chunk: Chunk<K, V>) {
+        let groups = Arc::make_mut(&mut self.groups);
+        let group = Arc::make_mut(&mut groups[at.group]);
+        group.insert(at.chunk + 1, Arc::new(chunk));
+        if group.len() > GROUP_LEN_MAX {
+            let upper = group.split_off(cut(GROUP_LEN_MAX, at.chunk + 1));
+            groups.insert(at.group + 1, Arc::new(upper));
         }
     }
 
@@ -218,16 +304,26 @@ impl<K: Ord + Clone, V: Clone> Table<K, V> {
 
     /// Takes a key's value out.
     pub fn take(&mut self, key: &K) -> Option<V> {
-        let (at, index) = self.locate(key)?;
-        let chunks = Arc::make_mut(&mut self.chunks);
-        let chunk = Arc::make_mut(&mut chunks[at]);
-        let (_, value) = chunk.remove(index);
+        let at = self.locate(key)?;
+        let groups = Arc::make_mut(&mut self.groups);
+        let group = Arc::make_mut(groups.get_mut(at.group)?);
+        let chunk = Arc::make_mut(group.get_mut(at.chunk)?);
+        let (_, value) = chunk.remove(at.index);
         if chunk.is_empty() {
-            chunks.remove(at);
+            group.remove(at.chunk);
+        }
+        if group.is_empty() {
+            groups.remove(at.group);
         }
         self.len -= 1;
         Some(Arc::unwrap_or_clone(value))
     }
+}
+
+/// Where a piece is cut in two that has become one longer than it may be, by what was put in where: in the middle, but what grows at its end is full when it
+/// is cut, because it goes on to grow there.
+fn cut(len_max: usize, put_at: usize) -> usize {
+    if put_at == len_max { len_max } else { len_max / 2 }
 }
 
 impl<K, V> Default for Table<K, V> {
@@ -238,11 +334,11 @@ impl<K, V> Default for Table<K, V> {
 
 impl<K, V> Clone for Table<K, V> {
     fn clone(&self) -> Self {
-        Self { chunks: Arc::clone(&self.chunks), len: self.len, near: self.near }
+        Self { groups: Arc::clone(&self.groups), len: self.len, near: self.near }
     }
 }
 
-/// Equal when the entries are: how they happen to be cut into chunks does not count.
+/// Equal when the entries are: how they happen to be cut into pieces does not count.
 impl<K: PartialEq, V: PartialEq> PartialEq for Table<K, V> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len && self.iter().eq(other.iter())
