@@ -144,6 +144,7 @@ impl Informed<'_> {
     fn view(&self, view: &View) -> View {
         let mut told = view.clone();
         let measured = std::mem::take(&mut told.curves);
+        told.curves.reserve(view.jobs.len());
         for of in &mut told.jobs {
             // Jobs are accepted in the order of the setup, and none is refused.
             let number = of.arrival as usize;

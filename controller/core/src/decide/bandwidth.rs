@@ -72,7 +72,10 @@ fn slowest<'a>(
 
 /// Servers on which a job has no member and would be slowed by one, each with the link that does it.
 fn too_slow<'a>(state: &'a State, at: TimeMs, id: &JobId, job: &Job) -> Vec<(&'a ServerId, SlowLink)> {
-    let stream = (!state.links.is_empty()).then(|| Stream::of(state, id, job)).flatten();
+    if state.links.is_empty() {
+        return Vec::new();
+    }
+    let stream = Stream::of(state, id, job);
     let (Some(stream), Some(active)) = (stream, job.active()) else { return Vec::new() };
     let members = servers_of(state, active);
     let slow = |server: &ServerId| {

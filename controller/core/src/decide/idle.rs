@@ -50,18 +50,28 @@ impl Among {
 impl Idle {
     /// Of a state, to be looked through as a policy wants it.
     pub fn of(state: &State, packing: Packing) -> Self {
-        let mut classes: BTreeMap<SlotKind, IdleClass> = BTreeMap::new();
+        let mut classes: Vec<(SlotKind, IdleClass)> = Vec::new();
         // Fleets that need any of their own now.
         let needing = state.fleets().filter(|(_, fleet)| packing == Packing::BestFitApart && fleet.needs() > 0);
         let needing: BTreeSet<&FleetId> = needing.map(|(id, _)| id).collect();
         for (id, of) in state.noted_slots().servers() {
             for (kind, slots) in of.idle_by_kind() {
-                let (wanted, others) = slots.split(&of.of_fleets(|fleet| needing.contains(fleet)));
-                let class = classes.entry(kind).or_default();
+                let (wanted, others) = match needing.is_empty() {
+                    true => (Places::default(), slots),
+                    false => slots.split(&of.of_fleets(|fleet| needing.contains(fleet))),
+                };
+                // Kinds are few, and the next server is mostly of the same one.
+                let known = classes.iter().rposition(|(known, _)| *known == kind);
+                let place = known.unwrap_or_else(|| {
+                    classes.push((kind, IdleClass::default()));
+                    classes.len() - 1
+                });
+                let class = &mut classes[place].1;
                 class.put(id, false, others);
                 class.put(id, true, wanted);
             }
         }
+        let classes = classes.into_iter().collect();
         Self { packing, classes }
     }
 

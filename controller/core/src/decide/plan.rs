@@ -155,7 +155,8 @@ impl<'a> Problem<'a> {
         }
         let lent = Lent::of(&view.classes);
         let any_device = kinds.keys().any(|kind| kind.device);
-        let mut jobs = Vec::new();
+        view.jobs.reserve(state.live.len());
+        let mut jobs = Vec::with_capacity(state.live.len());
         // The class of the last job that is bound to one, its kind without a device and its number: mostly that of the next one.
         let mut last: Option<(Digest, Option<usize>, usize)> = None;
         let mut bound = |class: Digest| match last {
@@ -168,15 +169,14 @@ impl<'a> Problem<'a> {
         };
         for (id, job) in state.live_jobs() {
             let (of_job, numeric) = job.class.map(&mut bound).map_or((None, None), |(kind, of)| (kind, Some(of)));
-            let class = job.slots().first().and_then(|slot| {
-                let of_slot = || state.kind(slot).and_then(|kind| kinds.get(&kind).copied());
-                match job.class {
-                    // Where there are no devices, the class that it is bound to is its kind.
-                    Some(_) if !any_device => of_job,
-                    // Slots of a server that is forgotten are of the class that the job is bound to.
-                    _ => of_slot().or(of_job),
-                }
-            });
+            let of_slot = || job.slots().first().and_then(|slot| state.kind(slot)).and_then(|kind| kinds.get(&kind));
+            let class = match job.class {
+                _ if job.slots().is_empty() => None,
+                // Where there are no devices, the class that it is bound to is its kind.
+                Some(_) if !any_device => of_job,
+                // Slots of a server that is forgotten are of the class that the job is bound to.
+                _ => of_slot().copied().or(of_job),
+            };
             let held = job.slots().len() as u16;
             if is_planned(state, id, job) {
                 let measured = state.measures_speeds().then(|| throughput::curve(job)).flatten();

@@ -56,6 +56,9 @@ impl Executors {
 
     /// Whether any of a job is among those.
     pub fn any_leaving(&self, job: &JobId) -> bool {
+        if self.leaving.is_empty() {
+            return false;
+        }
         let from = ExecutorId { job: job.clone(), number: 0 };
         self.leaving.range_from(Bound::Included(&from)).next().is_some_and(|(id, ())| id.job == from.job)
     }

@@ -85,14 +85,12 @@ impl OfServer {
     /// Its idle slots on which something can be started, by kind.
     pub fn idle_by_kind(&self) -> impl Iterator<Item = (SlotKind, Places)> {
         let host = self.host.filter(|host| host.connected && !self.idle.is_empty());
-        let kinds =
-            host.into_iter().flat_map(|host| [0..host.devices, host.devices..u32::MAX].map(|range| (host, range)));
-        kinds.filter_map(|(host, range)| {
-            let is_there = |index: &u16| range.contains(&u32::from(*index)) && host.has(*index);
-            let places: Places = self.idle.iter().filter(is_there).collect();
-            let first = places.iter().next()?;
-            Some((host.kind(first), places))
-        })
+        let kinds = host.map(|host| {
+            let there = self.idle.clone().cut(host.slots).0;
+            let (devices, others) = there.cut(host.devices);
+            [(true, devices), (false, others)].map(|(device, places)| (SlotKind { class: host.class, device }, places))
+        });
+        kinds.into_iter().flatten().filter(|(_, places)| !places.is_empty())
     }
 }
 
@@ -141,6 +139,20 @@ impl Places {
         both.trim();
         self.trim();
         (both, self)
+    }
+
+    /// Its numbers below one, and those from there on.
+    fn cut(mut self, at: u32) -> (Self, Self) {
+        let below = |word: u32| u64::MAX.checked_shr(64 * (word + 1) - at.min(64 * (word + 1))).unwrap_or(0);
+        let mut begin = self.clone();
+        begin.low &= below(0);
+        self.low &= !below(0);
+        for (word, (begin, rest)) in (1..).zip(begin.high.iter_mut().zip(&mut self.high)) {
+            (*begin, *rest) = (*begin & below(word), *rest & !below(word));
+        }
+        begin.trim();
+        self.trim();
+        (begin, self)
     }
 
     /// Of the same numbers there is one form.
@@ -455,6 +467,11 @@ mod tests {
             prop_assert_eq!(places.len(), set.len());
             prop_assert_eq!(places.is_empty(), set.is_empty());
             prop_assert_eq!(&places, &set.iter().copied().collect());
+            for at in [0, 1, 63, 64, 65, 100, 128, 200, u16::MAX] {
+                let (below, from): (BTreeSet<u16>, BTreeSet<u16>) = set.iter().copied().partition(|index| *index < at);
+                prop_assert_eq!(places.clone().cut(at.into()), (below.into_iter().collect(), from.into_iter().collect()));
+            }
+            prop_assert_eq!(places.clone().cut(u32::MAX), (places.clone(), Places::default()));
             prop_assert!(std::iter::from_fn(|| places.pop_first()).eq(set));
         }
 
