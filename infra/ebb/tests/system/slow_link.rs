@@ -1,11 +1,11 @@
 //! A newcomer whose link of 40 Mbit/s carries far less than steps make: as a member it would slow every step to it. It does not come in, the job says why and goes
-//! on at its own pace, and is the same model.
+//! on at its own pace, and is the same model; and if it is on a server of its own, no newcomer is asked there again.
 //!
 //! The links are the loopback of a network namespace, in which the test runs itself once more; executors send copies, as between machines. Where the kernel lets nobody make one, it says so and
 //! tries nothing.
 
-use crate::support::{System, WAIT_MAX, finished, plain_digest, steps, submit, until};
-use gateway_api::PublishDemand;
+use crate::support::{System, WAIT_MAX, agent_with, finished, plain_digest, steps, submit, until, until_slot};
+use gateway_api::{Job, PublishDemand, WaitCause};
 use gateway_client::{Client, Events};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -125,4 +125,39 @@ async fn a_newcomer_whose_link_is_slower_than_the_steps_stays_out_and_nobody_wai
     assert_eq!(finished(&client, &id).await, expected);
     let record = crate::support::job(&client, &id).await;
     assert_eq!((record.restarts, said(&client, &id, "job.stalled").await), (0, Vec::new()));
+}
+
+/// The second server is an agent of its own; what it is sent comes over the same loopback.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_link_is_too_slow_for_a_job_is_passed_over_and_the_job_says_so() {
+    let link = Link { rate: "40mbit", queue: "3mb" };
+    if !is_inside("a_server_whose_link_is_too_slow_for_a_job_is_passed_over_and_the_job_says_so", &link).await {
+        return;
+    }
+    let system = System::start_with(1, &["--gradient-memory", "copied", "--speeds", "measured"]).await;
+    let client = system.client();
+    let (_far, _) = agent_with(&system, 1, &[("EBB_AGENT_GRADIENT_MEMORY", "copied")]).await;
+    until_slot(&system, "far/0").await;
+    system.ebb_json(&["fleet", "put", "distant", "--server", "far", "--slots", "1"]).await;
+    client.demand("distant", &PublishDemand::needed(1)).await.unwrap();
+    let document = document();
+    let expected = plain_digest(&client, &system.service.ready().store_url, &document).await;
+    let id = submit(&client, &document, "large").await;
+    until(&client, &id, "steps on one slot", |j| steps(j) > 3).await;
+    client.demand("distant", &PublishDemand::needed(0)).await.unwrap();
+    let link_of = |j: &Job| match j.reason.as_ref()?.waits.clone()? {
+        WaitCause::Link(link) => Some(link),
+        _ => None,
+    };
+    let waiting = until(&client, &id, "the link that keeps it from more", |j| link_of(j).is_some()).await;
+    let link = link_of(&waiting).unwrap();
+    assert_eq!(link.server, "far");
+    assert!(link.beta_milli < 1_100 && link.bytes_per_s < link.gradient_bytes_per_s, "{link:?}");
+    // Nobody is asked there again, and nobody waits for anything.
+    assert_eq!(finished(&client, &id).await, expected);
+    let record = crate::support::job(&client, &id).await;
+    assert_eq!((record.restarts, said(&client, &id, "job.stalled").await), (0, Vec::new()));
+    let planned = said(&client, &id, "job.planned").await;
+    let larger = planned.iter().filter(|event| event["data"]["slots"].as_array().is_some_and(|slots| slots.len() > 1));
+    assert_eq!(larger.count(), 1, "{planned:?}");
 }
