@@ -133,6 +133,9 @@ pub enum Command {
         /// Send copies of sums, as between hosts.
         #[arg(long)]
         copy: bool,
+        /// Ranks whose gradients it computes at once.
+        #[arg(long, default_value_t = 1)]
+        threads: u16,
     },
     /// Look at a log without a service: whether it folds, and what stands in it
     Log {

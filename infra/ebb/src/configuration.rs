@@ -84,6 +84,7 @@ const KEYS: &[Key] = &[
     key("agent.cache_mib", &[("up", "cache_mib"), ("agent", "cache_mib")]),
     key("agent.isolate", &[("up", "isolate"), ("agent", "isolate")]),
     key("agent.readable", &[("up", "readable"), ("agent", "readable")]),
+    key("agent.threads_per_slot", &[("up", "threads_per_slot"), ("agent", "threads_per_slot")]),
     key("agent.gradient_memory", &[("up", "gradient_memory"), ("agent", "gradient_memory")]),
     key("agent.devices", &[("up", "devices"), ("agent", "devices")]),
 ];

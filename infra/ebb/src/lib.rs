@@ -122,10 +122,11 @@ fn hide(error: &mut clap::Error) {
 
 fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failure> {
     match &cli.command {
-        Command::Executor { copy } => {
+        Command::Executor { copy, threads } => {
             // It exports nothing: what it does for a trace its agent says, and its lines are kept beside it.
             let _no_exports = telemetry(cli, "ebb-executor", "info", None)?;
-            return workers_executor::run(ebb_telemetry::follow, if *copy { Memory::Copied } else { Memory::Lent })
+            let memory = if *copy { Memory::Copied } else { Memory::Lent };
+            return workers_executor::run(ebb_telemetry::follow, memory, usize::from(*threads))
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(|e| Failure::local("the executor ended before its job", e));
         }

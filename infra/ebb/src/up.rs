@@ -28,8 +28,6 @@ use workers_agent::Agent;
 
 /// Name of the one server of `ebb up`.
 pub const LOCAL_SERVER: &str = "local";
-/// Slots when nobody says and the system does not tell its cores.
-const SLOTS_FALLBACK: u16 = 2;
 
 /// `ebb up`: runs until a signal or a fatal error.
 pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
@@ -74,7 +72,7 @@ struct Running {
 impl Running {
     async fn start(args: &UpArgs, home: &Home) -> Result<Self, Failure> {
         let devices = roles::agent::devices(&args.devices.devices).await?;
-        let slots = roles::agent::slots(args.slots, devices.as_ref())?.unwrap_or_else(cores);
+        let slots = roles::agent::slots(args.slots, devices.as_ref())?.unwrap_or_else(roles::agent::cores);
         let shares = descriptors::share(descriptors::raise(), slots)?;
         let log_url = match &args.log {
             Some(text) => LogUrl::parse(text).map_err(|e| Failure::Usage(e.to_string()))?,
@@ -161,8 +159,4 @@ impl Running {
         // The controller's says most: it is what holds the log.
         controller.or(gateway).or(agent).map_or(Ok(()), |what| Err(Failure::plain(what)))
     }
-}
-
-fn cores() -> u16 {
-    std::thread::available_parallelism().ok().and_then(|n| u16::try_from(n.get()).ok()).unwrap_or(SLOTS_FALLBACK)
 }

@@ -117,6 +117,12 @@ impl Home {
 }
 
 impl Buffer {
+    /// One as long, in the same kind of memory, with anything in it.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        self.home.as_ref().map_or_else(|| Self::from(vec![0.0; self.len()]), |home| Pool(Arc::clone(home)).take())
+    }
+
     /// The memory that another process can map, if it lies in such.
     #[must_use]
     pub fn segment(&self) -> Option<&Segment> {
@@ -143,8 +149,7 @@ impl From<Vec<f32>> for Buffer {
 
 impl Clone for Buffer {
     fn clone(&self) -> Self {
-        let Some(home) = &self.home else { return Self::from(self.to_vec()) };
-        let mut copy = Pool(Arc::clone(home)).take();
+        let mut copy = self.another();
         copy.copy_from_slice(self);
         copy
     }

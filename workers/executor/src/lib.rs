@@ -34,6 +34,7 @@ mod perform;
 mod replica;
 mod restore;
 mod room;
+mod side_by_side;
 mod tokens;
 mod trainer;
 mod workload;
@@ -160,12 +161,13 @@ fn is_not_of_the_job(problem: &CheckpointWriteError) -> bool {
 
 /// The whole executor process, between standard input and output. Returns when it may exit with status 0.
 ///
-/// `tell_lines` is told which trace its log lines belong to, whenever that changes; `memory` says how it speaks with executors of its host.
+/// `tell_lines` is told which trace its log lines belong to, whenever that changes; `memory` says how it speaks with executors of its host, `threads` of how many
+/// ranks it computes gradients at once.
 ///
 /// Ends the process by itself when the agent says so or is gone, since it may be deep in a gradient then.
-pub fn run(tell_lines: TellLines, memory: Memory) -> Result<(), ExecutorError> {
+pub fn run(tell_lines: TellLines, memory: Memory, threads: usize) -> Result<(), ExecutorError> {
     let life = Arc::new(Life::default());
-    let ended = run_until_end(&life, tell_lines, memory);
+    let ended = run_until_end(&life, tell_lines, memory, threads);
     if let Err(error) = &ended {
         if matches!(error.of_training(), Some(TrainError::LeftEarly)) {
             std::process::exit(STOPPED_STATUS);
@@ -185,7 +187,7 @@ pub fn run(tell_lines: TellLines, memory: Memory) -> Result<(), ExecutorError> {
     ended
 }
 
-fn run_until_end(life: &Arc<Life>, tell_lines: TellLines, memory: Memory) -> Result<(), ExecutorError> {
+fn run_until_end(life: &Arc<Life>, tell_lines: TellLines, memory: Memory, threads: usize) -> Result<(), ExecutorError> {
     end_with_any_thread();
     let mut following = Following::new(tell_lines);
     let mut input = io::stdin().lock();
@@ -215,7 +217,7 @@ fn run_until_end(life: &Arc<Life>, tell_lines: TellLines, memory: Memory) -> Res
     let ExecutorStart { executor, store_url, listen_host, order, torch, .. } = *start;
     let patience = StorePatience::of(&order, life);
     let opened = Program::open(executor.job.clone(), &order, &store_url, torch.as_ref(), patience, life.computing());
-    let program = match opened {
+    let program = match opened.and_then(|program| program.with_threads(threads, &order)) {
         Ok(program) => program,
         Err(error) if error.is_broken() => {
             let generation = order.proposal.as_ref().map_or(Generation(0), |p| p.generation);

@@ -3,6 +3,7 @@
 
 use crate::ahead::{Ahead, Ready};
 use crate::buffers::Buffer;
+use crate::side_by_side::{Asked, SideBySide};
 use crate::store_wait::StorePatience;
 use crate::workload::{Rows, Torch, View, Workload};
 use bytes::Bytes;
@@ -166,6 +167,8 @@ pub struct Program {
     pub workload: Workload,
     /// None where the job's code brings its own rows.
     training: Option<Loader>,
+    /// What computes several ranks at once, where there are cores for that.
+    beside: Option<SideBySide>,
     /// What makes its batches before they are asked for, where Python is given them.
     ahead: Option<Ahead>,
     /// For how long batches for Python were waited for so far.
@@ -272,12 +275,22 @@ impl Program {
             store,
             workload,
             training,
+            beside: None,
             ahead,
             batches_waited: Duration::ZERO,
             evaluation,
             runtime: Arc::new(runtime),
             patience,
         })
+    }
+
+    /// Computes the gradients of up to so many ranks at once, a thread each, if the model is one of Ebb's that computes.
+    pub fn with_threads(mut self, threads: usize, order: &JobOrder) -> Result<Self, ProgramError> {
+        let computes = !matches!(self.spec.model, ModelSpec::Torch(_) | ModelSpec::Synthetic { .. });
+        if let Some(info) = order.dataset.as_ref().filter(|_| computes) {
+            self.beside = SideBySide::new(&self.spec, &info.sample, threads)?;
+        }
+        Ok(self)
     }
 
     /// The step at which this job ends: its last, or where the stretch ends that it trains once more.
@@ -310,6 +323,10 @@ impl Program {
         on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
         let random_key = RandomKey { seed: self.spec.seed, rank, step };
+        // Without determinism it is one gradient of them all, and there is nothing beside it.
+        if self.beside.is_some() && workers == [rank] {
+            return self.gradient_beside_others(random_key, view, gradient);
+        }
         let asked = Instant::now();
         // Held until the gradient is there: then its place is free for another.
         let ready = self.ready(rank, step)?;
@@ -331,6 +348,36 @@ impl Program {
             std::thread::sleep(whole.saturating_sub(begun.elapsed()));
         }
         Ok(sums)
+    }
+
+    /// The gradient of one rank, which may be there already, and those of others meanwhile.
+    fn gradient_beside_others(
+        &mut self,
+        key: RandomKey,
+        view: View<'_>,
+        gradient: &mut Buffer,
+    ) -> Result<Sums, ProgramError> {
+        let ready = self.beside.as_mut().and_then(|beside| beside.take(view.version, key));
+        if let Some(ready) = ready {
+            let (computed, sums) = ready?;
+            *gradient = computed;
+            return Ok(sums);
+        }
+        let loader = self.training.as_ref().ok_or(ProgramError::NoDataset)?;
+        let samples = self.samples(loader, key.rank, key.step)?;
+        let others = self.beside.as_ref().map_or(&[][..], |beside| beside.beside(key.rank));
+        // Whose samples cannot be read meets that when it is asked for.
+        let read = |other: &Rank| Some((*other, self.samples(loader, *other, key.step).ok()?));
+        let others: Vec<(Rank, Samples)> = others.iter().filter_map(read).collect();
+        match (&mut self.workload, &mut self.beside) {
+            (Workload::Native { engine, update }, Some(beside)) => {
+                let parameters = &view.elements[..update.parameter_count()];
+                let (engine, version) = (&mut **engine, view.version);
+                let asked = Asked { engine, parameters, version, key, samples: &samples, gradient };
+                Ok(beside.gradient(asked, others)?)
+            }
+            _ => Err(ProgramError::NoDataset),
+        }
     }
 
     /// The samples of these ranks, one after the other.
@@ -408,6 +455,9 @@ impl Program {
 
     /// Announces what will be read next.
     pub fn prefetch(&mut self, ranks: &[Rank], from: Step) -> Result<(), ProgramError> {
+        if let Some(beside) = &mut self.beside {
+            beside.expect(ranks);
+        }
         match &self.training {
             Some(training) => {
                 training.prefetch(ranks, from, STEPS_AHEAD);

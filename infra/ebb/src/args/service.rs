@@ -40,7 +40,7 @@ pub struct UpArgs {
     /// Which GPUs are its slots.
     #[command(flatten)]
     pub devices: DeviceArgs,
-    /// How its executors speak with each other.
+    /// How its executors compute, and speak with each other.
     #[command(flatten)]
     pub executors: ExecutorArgs,
     /// Until when.
@@ -139,7 +139,7 @@ pub struct AgentArgs {
     /// Which GPUs are its slots.
     #[command(flatten)]
     pub devices: DeviceArgs,
-    /// How its executors speak with each other.
+    /// How its executors compute, and speak with each other.
     #[command(flatten)]
     pub executors: ExecutorArgs,
     /// Until when.
@@ -194,12 +194,19 @@ pub struct DeviceArgs {
     pub devices: Wanted,
 }
 
-/// How executors of one machine speak with each other.
+/// Most threads of an executor that may be asked for: no server has more processors.
+const THREADS_MAX: i64 = 1_024;
+
+/// How executors of a machine compute, and speak with each other.
 #[derive(Debug, Clone, Args)]
 pub struct ExecutorArgs {
     /// Whether executors of this machine read each other's gradients in memory, or are sent copies as between machines.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = GradientMemory::Lent, hide_short_help = true)]
     pub gradient_memory: GradientMemory,
+    /// Of how many logical workers an executor computes gradients at once, a thread each, of a model of Ebb's; the processors of the machine shared out over
+    /// its slots if it is left out. No bit depends on it. A thread holds a gradient.
+    #[arg(long, value_name = "COUNT", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX))]
+    pub threads_per_slot: Option<u16>,
 }
 
 /// How a gradient gets from one executor of a machine to another.

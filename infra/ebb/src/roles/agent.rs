@@ -22,6 +22,9 @@ use workers_agent::{Agent, AgentConfig, AgentEnd, AgentToken, Devices, LEASE, Me
 use workers_device::{ChooseError, Device, Driver, Nvml, UNIFIED_MEMORY, Wanted, choose, missing};
 use workers_torch::isolation::{hidden_of_python, is_offered, shortcomings};
 
+/// Processors where the system does not tell how many it has.
+const CORES_FALLBACK: u16 = 2;
+
 /// What differs between the agent of `ebb up` and one alone.
 pub struct AgentParts {
     /// Name of its server.
@@ -48,7 +51,7 @@ pub struct AgentParts {
     pub hidden: Vec<PathBuf>,
     /// GPUs that are its slots.
     pub devices: Option<Devices>,
-    /// How executors speak with each other.
+    /// How executors compute, and speak with each other.
     pub executors: ExecutorArgs,
 }
 
@@ -123,7 +126,7 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
         data_dir: parts.data_dir,
         listen: parts.listen,
         metrics_readers: metrics_readers(parts.metrics, &parts.host),
-        executor_command: executor_command(program, &parts.executors),
+        executor_command: executor_command(program, &parts.executors, parts.slots),
         executor_host: parts.host,
         store_url: parts.store_url,
         python,
@@ -191,12 +194,19 @@ fn files(args: &PythonArgs, hidden: Vec<PathBuf>) -> Result<Option<FileAccess>, 
     Ok(Some(FileAccess { required, readable: shown(args.readable.clone()), hidden: shown(hidden) }))
 }
 
+/// Processors that this process may use.
+pub fn cores() -> u16 {
+    std::thread::available_parallelism().ok().and_then(|n| u16::try_from(n.get()).ok()).unwrap_or(CORES_FALLBACK)
+}
+
 /// The command first: it is what says that no configuration is read, which an executor would find in whoever's home it runs.
-fn executor_command(program: PathBuf, args: &ExecutorArgs) -> Vec<OsString> {
+fn executor_command(program: PathBuf, args: &ExecutorArgs, slots: u16) -> Vec<OsString> {
     let format = ebb_telemetry::log_format().name();
+    let threads = args.threads_per_slot.unwrap_or_else(|| (cores() / slots.max(1)).max(1)).to_string();
     let command = [program.into_os_string(), "executor".into(), "--log-format".into(), format.into()];
+    let command = command.into_iter().chain(["--threads".into(), threads.into()]);
     let copies = args.gradient_memory == GradientMemory::Copied;
-    command.into_iter().chain(copies.then(|| "--copy".into())).collect()
+    command.chain(copies.then(|| "--copy".into())).collect()
 }
 
 /// `ebb agent`: runs until a signal or a fatal error.
@@ -281,8 +291,8 @@ mod tests {
     /// Executors read the configuration of the home they ran in, and one wrong line there ended all of them.
     #[test]
     fn an_executor_reads_no_configuration() {
-        let args = ExecutorArgs { gradient_memory: GradientMemory::Copied };
-        let command = executor_command(PathBuf::from("ebb"), &args);
+        let args = ExecutorArgs { gradient_memory: GradientMemory::Copied, threads_per_slot: None };
+        let command = executor_command(PathBuf::from("ebb"), &args, 2);
         assert!(!crate::reads_configuration(&command), "{command:?}");
         assert!(crate::reads_configuration(&["ebb".into(), "agent".into()]));
     }

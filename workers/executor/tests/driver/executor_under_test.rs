@@ -6,6 +6,9 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use workers_executor::collective::Memory;
 
+/// More than one, so that the tests see ranks that are computed beside others.
+const THREADS: usize = 2;
+
 /// Writes events as lines; spans are not used.
 struct Lines;
 
@@ -40,7 +43,7 @@ fn main() -> std::process::ExitCode {
         // Fails only if one is set, and none is.
         let _ = tracing::subscriber::set_global_default(Lines);
     }
-    match workers_executor::run(|_| {}, Memory::Lent) {
+    match workers_executor::run(|_| {}, Memory::Lent, THREADS) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             let mut text = error.to_string();
