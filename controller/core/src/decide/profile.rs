@@ -81,9 +81,15 @@ impl Profiles {
         self.sizes.contains_key(&index)
     }
 
+    /// Jobs that have slots, by their place in the problem: of all that wait none is measured, and a plan does not look at each of them for that.
+    fn placed<'a>(problem: &'a Problem<'_>) -> impl Iterator<Item = (usize, &'a Job)> {
+        let placed = problem.view.jobs.iter().zip(&problem.jobs).enumerate().filter(|(_, (view, _))| view.held > 0);
+        placed.map(|(index, (_, (_, job)))| (index, *job))
+    }
+
     fn of(problem: &Problem<'_>, at: TimeMs) -> Self {
         let mut profiles = Self::default();
-        for (index, (_, job)) in problem.jobs.iter().enumerate().filter(|(_, (_, job))| job.spec.profile.is_some()) {
+        for (index, job) in Self::placed(problem).filter(|(_, job)| job.spec.profile.is_some()) {
             match stage(problem.state, job, at) {
                 Some(Stage::Keeps(until)) => {
                     profiles.until = Some(profiles.until.map_or(until, |known| known.min(until)));
@@ -102,9 +108,8 @@ impl Profiles {
 
     /// The view as policies are told it, if it is another one: jobs that are measured have what they had before, as far as that is still there.
     fn told(problem: &Problem<'_>) -> Option<View> {
-        let profiled =
-            |(index, (_, job)): (usize, &(_, &Job))| job.profiled_since().map(|_| (index, job.profiled.base));
-        let profiled: Vec<(usize, u16)> = problem.jobs.iter().enumerate().filter_map(profiled).collect();
+        let profiled = |(index, job): (usize, &Job)| job.profiled_since().map(|_| (index, job.profiled.base));
+        let profiled: Vec<(usize, u16)> = Self::placed(problem).filter_map(profiled).collect();
         if profiled.is_empty() {
             return None;
         }
@@ -164,14 +169,15 @@ fn take(free: &mut [u32], class: Option<usize>, slots: u16) {
 
 /// Says that what a job has is its plan's again, where it was measured on just as many.
 pub(super) fn settle(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, slots: u16) {
-    let (id, _) = problem.jobs[index];
-    let Some(job) = draft.state.job(id).filter(|job| job.profiled_since().is_some()) else { return };
-    if job.slots().len() == usize::from(slots) && slots > 0 {
-        let cause = if slots > job.spec.executors().min { PlanCause::Gain } else { PlanCause::Guarantee };
-        let waits = job.reason.as_ref().and_then(|reason| reason.waits.clone());
-        let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };
-        adopt_slots(draft, id, job.slots().clone(), reason);
+    let (id, job) = problem.jobs[index];
+    // What it has is still what it had when the plan was made: it is none of those that lose slots.
+    if slots == 0 || problem.view.jobs[index].held != slots || job.profiled_since().is_none() {
+        return;
     }
+    let cause = if slots > job.spec.executors().min { PlanCause::Gain } else { PlanCause::Guarantee };
+    let waits = job.reason.as_ref().and_then(|reason| reason.waits.clone());
+    let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };
+    adopt_slots(draft, id, job.slots().clone(), reason);
 }
 
 #[cfg(test)]
