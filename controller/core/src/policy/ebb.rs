@@ -8,7 +8,7 @@
 //!    Counted in slot·ms at the size where slots are used best.
 //! 3. *One queue of steps*: slots are given out by value, a job's fewest as those that make it larger; its fewest count a little more ([`Tuning::begin_percent`]).
 //!    So the shortest begin first, among equals nobody grows while another could begin, and a job that is known to be longer waits while shorter ones use its
-//!    slots well, up to the knees of their curves. Nobody grows by the fewest slots of who runs, or of whom nothing is known.
+//!    slots well, up to the knees of their curves. Nobody grows by the fewest slots of who runs or has run, or of whom nothing is known.
 //! 4. *Who runs keeps its fewest*, unless whoever needs them has a small part of its work left ([`Tuning::kept_elastic`], [`Tuning::kept_gang`]),
 //!    and never if it is nearly done beside what a restart costs. Larger sizes are kept too, unless the gain is worth a move ([`Tuning::moved_percent`]).
 //! 5. *The slowest*: who waits for far longer than it would run is served first from then on, and until it is done ([`Tuning::patience`]).
@@ -254,12 +254,14 @@ impl Work<'_> {
         Step { level, turn: value, begins: true, value, held, has: Reverse(0), job: Reverse(job), to: Reverse(of.min) }
     }
 
-    /// Whether nobody grows by the fewest slots of this job: it runs, or nothing is known of it, so nothing says that it is the longer one.
+    /// Whether nobody grows by the fewest slots of this job: it runs, or has run and lost its slots, and is not to stand still for hours because others are shorter;
+    /// or nothing is known of it, so nothing says that it is the longer one.
     fn is_sure(&self, first: &Step) -> bool {
         let Reverse(job) = first.job;
         let of = &self.view.jobs[job];
         let has_room = || self.view.suiting(job).any(|class| self.view.classes[class].capacity >= u32::from(of.min));
-        first.level == self.growth && (first.held || of.left == WorkLeft::Unknown && has_room())
+        let begins_anew = of.service.attained_slot_ms > 0 || of.left == WorkLeft::Unknown;
+        first.level == self.growth && (first.held || begins_anew && has_room())
     }
 
     /// What is held counts more.
@@ -400,6 +402,8 @@ mod tests {
         assert_eq!(slots(&view(5, &waiting)), [1, 4]);
         let unknown = [waiting[0], JobView { left: WorkLeft::Unknown, ..waiting[1] }];
         assert_eq!(slots(&view(4, &unknown)), [2, 2], "of whom nothing is known is not said to be longer");
+        let had = |job: JobView| JobView { service: ServiceView { attained_slot_ms: 1, ..job.service }, ..job };
+        assert_eq!(slots(&view(4, &[had(waiting[0]), waiting[1]])), [2, 2], "who ran and lost its slots goes on");
         let equal = waiting.map(|job| left(60, job));
         assert_eq!(slots(&view(4, &equal)), [2, 2], "among equals nobody grows while another could begin");
         assert_eq!(slots(&view(1, &waiting)), [0, 1], "of those the shorter job's come first");
