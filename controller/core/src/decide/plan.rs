@@ -61,6 +61,8 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
         let demand = |index: usize| plan.shares[index].slots - held(index);
         growing.sort_by_key(|&index| (Reverse(problem.view.jobs[index].priority), Reverse(demand(index))));
     }
+    // What somebody still leaves is not free yet: who is only measured takes nothing that another could begin on meanwhile.
+    growing.sort_by_key(|&index| profiles.has(index));
     // Looked up only if anybody grows: most plans change nothing.
     if !growing.is_empty() {
         let mut idle = Idle::of(&draft.state, policy.packing());

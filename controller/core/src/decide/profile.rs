@@ -139,7 +139,10 @@ impl Profiles {
             // Whom its policy stops, or moves, is not measured.
             let goes_on = share.slots > 0 && view.jobs[index].class == Some(share.class);
             let (extra, more) = (size.saturating_sub(share.slots), size.saturating_sub(view.jobs[index].held));
+            // What its policy gives it anyhow is its own.
+            let is_own = size == share.slots && size != view.jobs[index].held;
             if !goes_on
+                || is_own
                 || idle[share.class] < u32::from(extra)
                 || more > 0 && free(index, share.class) < usize::from(more)
             {
