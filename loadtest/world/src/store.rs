@@ -282,7 +282,7 @@ impl World {
             What::Data(us) => {
                 self.wait_for_store(pid, false);
                 let data_wait = Duration::from_micros(self.now().0.saturating_sub(job.begun.0));
-                let done = In::Done(Done::Gradient { weight: 1.0, loss: 1.0, data_wait });
+                let done = In::Done(Done::Gradient { weight: 1.0, loss: 1.0, data_wait, took: None });
                 us.into_iter().for_each(|us| self.send_in(us, pid, Input::Member(done.clone())));
             }
         }

@@ -142,7 +142,8 @@ impl<W: Write> Trainer<W> {
         let computed = program.gradient(rank, &workers, step, replica.view(), &mut buffer, on_part)?;
         sums.computed(rank, buffer);
         let data_wait = program.data_waited().saturating_sub(waited);
-        Ok(Done::Gradient { weight: computed.weight, loss: computed.loss, data_wait })
+        let took = program.took_beside();
+        Ok(Done::Gradient { weight: computed.weight, loss: computed.loss, data_wait, took })
     }
 
     fn update(&mut self, step: Step, from: GradientFrom) -> Result<(), ProgramError> {

@@ -169,6 +169,8 @@ pub struct Program {
     training: Option<Loader>,
     /// What computes several ranks at once, where there are cores for that.
     beside: Option<SideBySide>,
+    /// How long the last gradient took whoever computed it, if it lay ready.
+    took_beside: Option<Duration>,
     /// What makes its batches before they are asked for, where Python is given them.
     ahead: Option<Ahead>,
     /// For how long batches for Python were waited for so far.
@@ -276,6 +278,7 @@ impl Program {
             workload,
             training,
             beside: None,
+            took_beside: None,
             ahead,
             batches_waited: Duration::ZERO,
             evaluation,
@@ -358,8 +361,10 @@ impl Program {
         gradient: &mut Buffer,
     ) -> Result<Sums, ProgramError> {
         let ready = self.beside.as_mut().and_then(|beside| beside.take(view.version, key));
-        if let Some(ready) = ready {
+        self.took_beside = None;
+        if let Some((ready, took)) = ready {
             let (computed, sums) = ready?;
+            self.took_beside = Some(took);
             *gradient = computed;
             return Ok(sums);
         }
@@ -404,6 +409,12 @@ impl Program {
         self.patience
             .ask(read, |error| may_pass(error) && !never_read(error))
             .map_err(|error| if never_read(&error) { ProgramError::NeverRead(error) } else { error.into() })
+    }
+
+    /// How long the last gradient took whoever computed it beside another one, if it lay ready.
+    #[must_use]
+    pub fn took_beside(&self) -> Option<Duration> {
+        self.took_beside
     }
 
     /// For how long samples to train on were waited for so far.

@@ -2,7 +2,7 @@
 //!
 //! A gradient is a function of replica, rank and step alone, so no bit depends on who computes it, or when. The one that is asked for is computed by whoever asks, those of the
 //! ranks that follow it by others meanwhile, and they lie ready when they are asked for. Nobody else knows: what is not asked for any more is dropped.
-//! Beside what a step holds anyhow, each thread more holds a gradient.
+//! Beside what a step holds anyhow, each thread more holds a gradient, the samples of a rank and the activations of a model.
 
 use crate::buffers::Buffer;
 use crate::program::ProgramError;
@@ -13,8 +13,9 @@ use events_schema::job::JobSpec;
 use std::time::{Duration, Instant};
 use workers_engine::{Engine, EngineError, RandomKey, Sums};
 
-/// Threads of one executor at most: each holds a gradient, and a server with more cores for a slot has more slots.
-const THREADS_MAX: usize = 32;
+/// Threads of one executor at most: each holds a gradient and activations; and a unit may take eight times as long as the slowest known one, while of several that
+/// end within one word of life each counts as its part of the time (`controller/core/src/watch.rs`).
+const THREADS_MAX: usize = 8;
 /// A gradient that is shorter is worth no thread: starting one takes 20 to 50 µs, and it finds nothing in its core's caches.
 const WORTH: Duration = Duration::from_millis(1);
 
@@ -34,7 +35,11 @@ struct Ready {
     of: (Version, RandomKey),
     gradient: Buffer,
     sums: Result<Sums, EngineError>,
+    took: Duration,
 }
+
+/// A gradient that lay ready, and how long it took.
+type Taken = (Result<(Buffer, Sums), EngineError>, Duration);
 
 /// A gradient that is asked for: with which parameters, of what, and where it goes.
 pub(crate) struct Asked<'a> {
@@ -62,11 +67,11 @@ impl SideBySide {
     }
 
     /// The gradient, if it lies ready. What lies ready of something else is not asked for any more.
-    pub fn take(&mut self, version: Version, key: RandomKey) -> Option<Result<(Buffer, Sums), EngineError>> {
+    pub fn take(&mut self, version: Version, key: RandomKey) -> Option<Taken> {
         self.ready.retain(|ready| ready.of.0 == version && ready.of.1.step == key.step);
         let place = self.ready.iter().position(|ready| ready.of == (version, key))?;
-        let Ready { gradient, sums, .. } = self.ready.remove(place);
-        Some(sums.map(|sums| (gradient, sums)))
+        let Ready { gradient, sums, took, .. } = self.ready.remove(place);
+        Some((sums.map(|sums| (gradient, sums)), took))
     }
 
     /// The ranks that are computed beside this one.
@@ -88,7 +93,10 @@ impl SideBySide {
             let pairs = self.engines.iter_mut().zip(&mut prepared);
             let threads = pairs.map(|(engine, (key, samples, buffer))| {
                 let (key, samples) = (*key, &*samples);
-                let computing = move || engine.gradient(parameters, samples, key, buffer);
+                let computing = move || {
+                    let begun = Instant::now();
+                    (engine.gradient(parameters, samples, key, buffer), begun.elapsed())
+                };
                 let thread = std::thread::Builder::new().name(format!("ebb-rank-{}", key.rank));
                 thread.spawn_scoped(scope, computing).ok()
             });
@@ -100,12 +108,11 @@ impl SideBySide {
         });
         self.took = begun.elapsed();
         // Who could not be given a thread is computed when it is asked for.
-        self.ready.extend(
-            prepared
-                .into_iter()
-                .zip(beside)
-                .filter_map(|((key, _, gradient), sums)| Some(Ready { of: (version, key), gradient, sums: sums? })),
-        );
+        let computed = prepared.into_iter().zip(beside);
+        self.ready.extend(computed.filter_map(|((key, _, gradient), computed)| {
+            let (sums, took) = computed?;
+            Some(Ready { of: (version, key), gradient, sums, took })
+        }));
         sums
     }
 }
@@ -155,7 +162,7 @@ mod tests {
             let mut alone = vec![0.0; parameters.len()];
             let expected = engine.gradient(&parameters, &samples(rank), key(rank), &mut alone).unwrap();
             let (gradient, sums) = match beside.take(version, key(rank)) {
-                Some(ready) => ready.unwrap(),
+                Some((ready, _)) => ready.unwrap(),
                 None => {
                     asked_for.push(rank);
                     beside.took = WORTH;
@@ -185,8 +192,12 @@ mod tests {
     fn what_was_computed_with_another_replica_is_dropped() {
         let (spec, shape) = (spec(), shape());
         let mut beside = SideBySide::new(&spec, &shape, 2).unwrap().unwrap();
-        let ready =
-            |version| Ready { of: (version, key(Rank(1))), gradient: Pool::own(1).take(), sums: Ok(Sums::default()) };
+        let ready = |version| Ready {
+            of: (version, key(Rank(1))),
+            gradient: Pool::own(1).take(),
+            sums: Ok(Sums::default()),
+            took: WORTH,
+        };
         beside.ready = vec![ready(Version(1)), ready(Version(2))];
         assert!(beside.take(Version(2), key(Rank(3))).is_none());
         assert_eq!(beside.ready.len(), 1);

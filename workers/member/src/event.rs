@@ -202,6 +202,8 @@ pub enum Done {
         loss: f64,
         /// For how long its samples were waited for.
         data_wait: Duration,
+        /// How long it took whoever computed it beside another one, if it lay ready; else it took since it was asked for.
+        took: Option<Duration>,
     },
     /// [`Unit::Update`]: the replica is at the next step.
     Updated,

@@ -124,7 +124,10 @@ fn a_link_that_takes_the_place_of_another_is_a_loss_too() {
 fn sums_that_are_kept_belong_to_one_step() {
     let mut member = running();
     member.handle(at(10), In::Free);
-    member.handle(at(11), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO }));
+    member.handle(
+        at(11),
+        In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO, took: None }),
+    );
     member.abandon();
     assert_eq!(member.out, []);
     member.position = Step(1);
@@ -177,7 +180,7 @@ fn nothing_is_handled_while_a_unit_is_computed() {
     assert_eq!(member.handle(at(11), In::Lost(link(1, 7))), []);
     assert!(member.links.has(Peer(1)));
     let data_wait = Duration::from_micros(700);
-    member.handle(at(12), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait }));
+    member.handle(at(12), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait, took: None }));
     assert!(!member.links.has(Peer(1)));
     assert_eq!(member.progress().units_done, 1);
     assert_eq!(
@@ -203,8 +206,10 @@ fn saving() -> (Member<()>, CheckpointId) {
     member.handle(at(0), proposal(1, Entry::Fresh, 1, &[0]));
     member.handle(at(1), In::Loaded(Generation(1), Step(0)));
     assert!(matches!(member.handle(at(2), In::Free)[..], [Out::Compute(Unit::Gradient { .. })]));
-    let out = member
-        .handle(at(3), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO }));
+    let out = member.handle(
+        at(3),
+        In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO, took: None }),
+    );
     assert!(matches!(out.last(), Some(Out::Compute(Unit::Update { .. }))), "{out:?}");
     let out = member.handle(at(4), In::Done(crate::event::Done::Updated));
     let write =
@@ -454,9 +459,12 @@ mod anything {
     fn answer(member: &mut Member<()>, out: Vec<Out<()>>, number: &mut u64) {
         for out in out {
             let input = match out {
-                Out::Compute(Unit::Gradient { .. }) => {
-                    In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO })
-                }
+                Out::Compute(Unit::Gradient { .. }) => In::Done(crate::event::Done::Gradient {
+                    weight: 1.0,
+                    loss: 1.0,
+                    data_wait: Duration::ZERO,
+                    took: None,
+                }),
                 Out::Compute(Unit::Update { .. }) => In::Done(crate::event::Done::Updated),
                 Out::Load(generation, _) => In::Loaded(generation, Step(0)),
                 Out::Warm(generation, ..) => In::Warmed(generation),

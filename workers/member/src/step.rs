@@ -188,7 +188,9 @@ impl<P> Member<P> {
     pub(crate) fn on_done(&mut self, done: Done) {
         let Some(unit) = self.unit.take() else { return };
         self.units_done += 1;
-        let took = self.now.saturating_sub(self.unit_begun);
+        let waited = self.now.saturating_sub(self.unit_begun);
+        // One that lay ready took its thread as long as any: who is slow, and when a boundary comes, is judged by that.
+        let took = if let Done::Gradient { took: Some(took), .. } = &done { *took } else { waited };
         if !matches!(unit, Unit::Update { .. }) {
             self.leave.unit = took;
         }
@@ -200,7 +202,7 @@ impl<P> Member<P> {
         }
         match (unit, done) {
             (Unit::Evaluate { .. }, Done::Evaluated(metrics)) => self.on_evaluated(metrics),
-            (Unit::Gradient { .. }, Done::Gradient { weight, loss, data_wait }) => {
+            (Unit::Gradient { .. }, Done::Gradient { weight, loss, data_wait, .. }) => {
                 self.meter.on_data_wait(data_wait);
                 let waited_us = u64::try_from(data_wait.as_micros()).unwrap_or(u64::MAX);
                 self.gradients.data_us = self.gradients.data_us.map(|data_us| data_us.saturating_add(waited_us));

@@ -194,8 +194,8 @@ pub struct DeviceArgs {
     pub devices: Wanted,
 }
 
-/// Most threads of an executor that may be asked for: no server has more processors.
-const THREADS_MAX: i64 = 1_024;
+/// Most threads of an executor that may be asked for, as in `workers/executor/src/side_by_side.rs`.
+const THREADS_MAX: i64 = 8;
 
 /// How executors of a machine compute, and speak with each other.
 #[derive(Debug, Clone, Args)]
@@ -204,7 +204,7 @@ pub struct ExecutorArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value_t = GradientMemory::Lent, hide_short_help = true)]
     pub gradient_memory: GradientMemory,
     /// Of how many logical workers an executor computes gradients at once, a thread each, of a model of Ebb's; the processors of the machine shared out over
-    /// its slots if it is left out. No bit depends on it. A thread holds a gradient.
+    /// its slots if it is left out, 4 at most. No bit depends on it. A thread holds a gradient and a model's activations.
     #[arg(long, value_name = "COUNT", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX))]
     pub threads_per_slot: Option<u16>,
 }

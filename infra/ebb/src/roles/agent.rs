@@ -22,6 +22,8 @@ use workers_agent::{Agent, AgentConfig, AgentEnd, AgentToken, Devices, LEASE, Me
 use workers_device::{ChooseError, Device, Driver, Nvml, UNIFIED_MEMORY, Wanted, choose, missing};
 use workers_torch::isolation::{hidden_of_python, is_offered, shortcomings};
 
+/// Threads of an executor if nobody says: each holds a gradient and a model's activations, which nobody asked for.
+const THREADS_USUAL: u16 = 4;
 /// Processors where the system does not tell how many it has.
 const CORES_FALLBACK: u16 = 2;
 
@@ -202,7 +204,7 @@ pub fn cores() -> u16 {
 /// The command first: it is what says that no configuration is read, which an executor would find in whoever's home it runs.
 fn executor_command(program: PathBuf, args: &ExecutorArgs, slots: u16) -> Vec<OsString> {
     let format = ebb_telemetry::log_format().name();
-    let threads = args.threads_per_slot.unwrap_or_else(|| (cores() / slots.max(1)).max(1)).to_string();
+    let threads = args.threads_per_slot.unwrap_or_else(|| (cores() / slots.max(1)).clamp(1, THREADS_USUAL)).to_string();
     let command = [program.into_os_string(), "executor".into(), "--log-format".into(), format.into()];
     let command = command.into_iter().chain(["--threads".into(), threads.into()]);
     let copies = args.gradient_memory == GradientMemory::Copied;

@@ -491,7 +491,7 @@ impl World {
                 let parts =
                     (0..PARAMETERS).step_by(PART).skip(self.random.below(2 + PARAMETERS.div_ceil(PART))).collect();
                 shell.computing = Some((leaf, gradient, parts));
-                Done::Gradient { weight: workers.len() as f64, loss: 1.0, data_wait: Duration::ZERO }
+                Done::Gradient { weight: workers.len() as f64, loss: 1.0, data_wait: Duration::ZERO, took: None }
             }
             Unit::Update { step, from } => {
                 assert_eq!(shell.step, Some(step), "a step that is skipped or taken twice");
