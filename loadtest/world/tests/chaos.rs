@@ -392,11 +392,16 @@ fn two_thousand_known_seeds_hold_and_every_fault_meets_every_phase() {
     assert_eq!(phases, Phase::ALL.iter().map(|phase| phase.name()).collect(), "phases of the second job");
 }
 
-/// Schedules of jobs without determinism.
-const SEEDS_WITHOUT: u64 = 300;
+/// Schedules of a family of jobs.
+const SEEDS_OF_FAMILY: u64 = 300;
 
-/// Schedules of jobs that are measured at several sizes.
-const SEEDS_PROFILED: u64 = 300;
+/// Runs a family's schedules, of which each seed has one.
+fn nothing_is_found(family: fn(u64) -> Schedule) {
+    quiet();
+    let found =
+        |seed| run(&family(seed), &Mutants::default()).finding.map(|finding| format!("seed {seed}: {finding:?}"));
+    assert_eq!((0..SEEDS_OF_FAMILY).filter_map(found).collect::<Vec<_>>(), Vec::<String>::new());
+}
 
 /// Findings of one minute after which no more are looked for.
 const FOUND_MAX: usize = 3;
@@ -405,23 +410,13 @@ const FOUND_MAX: usize = 3;
 /// each step was taken once by members that together hosted all ranks, and so does every checkpoint and every model.
 #[test]
 fn without_determinism_every_step_is_taken_once() {
-    quiet();
-    let findings = (0..SEEDS_WITHOUT).filter_map(|seed| {
-        let finding = run(&weather::without_determinism(seed), &Mutants::default()).finding?;
-        Some((seed, finding))
-    });
-    assert_eq!(findings.map(|found| format!("{found:?}")).collect::<Vec<_>>(), Vec::<String>::new());
+    nothing_is_found(weather::without_determinism);
 }
 
 /// Jobs that are measured at several sizes keep every promise: they change their size more often, and no other job has less for it.
 #[test]
 fn profiled_jobs_keep_what_others_keep() {
-    quiet();
-    let findings = (0..SEEDS_PROFILED).filter_map(|seed| {
-        let finding = run(&weather::profiled(seed), &Mutants::default()).finding?;
-        Some((seed, finding))
-    });
-    assert_eq!(findings.map(|found| format!("{found:?}")).collect::<Vec<_>>(), Vec::<String>::new());
+    nothing_is_found(weather::profiled);
 }
 
 /// A minute of seeds that nobody has run. What one of them finds replays from a file and fails, unless it is of liveness and planned by another policy than the

@@ -78,13 +78,7 @@ fn a_job_goes_on_elsewhere_when_the_device_of_its_slot_falls_off() {
     let job = submit(&mut brain, "job-a", (2, 2), "cuda");
     let [lost, stays]: [(ExecutorId, SlotId); 2] = brain.staying(&job).try_into().unwrap();
     for (executor, _) in [&lost, &stays] {
-        brain.report(Report::ExecutorReady {
-            executor: executor.clone(),
-            address: "h:1".to_owned(),
-            class: None,
-            replica_bytes: None,
-            gradient_bytes: None,
-        });
+        brain.ready(executor);
     }
     let facts = brain.report(Report::SlotQuarantined { slot: lost.1.clone(), reason: "it is gone".to_owned() });
     assert!(

@@ -115,6 +115,12 @@ impl Brain {
         staying.map(|(number, executor)| (number.clone(), executor.slot.clone())).collect()
     }
 
+    pub fn ready(&mut self, executor: &ExecutorId) -> Vec<Fact> {
+        let (executor, address) = (executor.clone(), "h:1".to_owned());
+        let (class, replica_bytes, gradient_bytes) = (None, None, None);
+        self.report(Report::ExecutorReady { executor, address, class, replica_bytes, gradient_bytes })
+    }
+
     pub fn gone(&mut self, (executor, slot): (ExecutorId, SlotId)) -> Vec<Fact> {
         self.report(Report::ExecutorGone { executor, slot, exit: ExitCause::Killed })
     }
@@ -141,18 +147,8 @@ fn a_start_goes_on_elsewhere_without_an_executor_that_does_not_end() {
     assert!(facts.contains(&Fact::ExecutorStuck { executor: stuck.clone(), slot: slot_of_it.clone() }), "{facts:?}");
     let staying = brain.staying(&job);
     assert!(staying.len() == 2 && staying.iter().all(|(_, slot)| *slot != slot_of_it), "{staying:?}");
-    let mut ready = |executor: &ExecutorId| {
-        let (executor, address) = (executor.clone(), "h:1".to_owned());
-        brain.report(Report::ExecutorReady {
-            executor,
-            address,
-            class: None,
-            replica_bytes: None,
-            gradient_bytes: None,
-        })
-    };
-    assert!(proposed(&ready(&staying[0].0)).is_empty());
-    assert_eq!(proposed(&ready(&staying[1].0)), [&Entry::Fresh]);
+    assert!(proposed(&brain.ready(&staying[0].0)).is_empty());
+    assert_eq!(proposed(&brain.ready(&staying[1].0)), [&Entry::Fresh]);
     assert!(!brain.pass(STUCK_MS).iter().any(|fact| matches!(fact, Fact::ExecutorStuck { .. })), "said once");
     brain.gone((stuck, slot_of_it.clone()));
     assert!(brain.state.slot(&slot_of_it).unwrap().is_idle(), "of use again when it is gone after all");
@@ -165,14 +161,7 @@ fn who_is_not_heard_of_any_more_is_asked_for_until_its_agent_says_that_it_is_gon
     let job = brain.submit("job-a", 2);
     let both = brain.staying(&job);
     for (executor, _) in &both {
-        let (executor, address) = (executor.clone(), "h:1".to_owned());
-        brain.report(Report::ExecutorReady {
-            executor,
-            address,
-            class: None,
-            replica_bytes: None,
-            gradient_bytes: None,
-        });
+        brain.ready(executor);
     }
     brain.command(Command::CancelJob { job });
     let listed = |brain: &Brain| {
