@@ -5,7 +5,7 @@
 //!
 //! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`], [`buffers`] `replica.rs` and `room.rs` (the buffers that it
 //! names), [`stretch`], `network.rs` with `outbox.rs`, `handshake.rs`, `keys.rs`, `lending.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
-//! computes), `ahead.rs` (batches that are made before they are asked for), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`.
+//! computes), `ahead.rs` (batches that are made before they are asked for), [`side_by_side`] (several ranks at once), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`.
 //!
 //! Next on a job's path: `workers/executor/src/trainer.rs`.
 
@@ -15,6 +15,7 @@ pub mod control;
 mod gang;
 pub mod plain;
 pub mod program;
+pub mod side_by_side;
 pub mod store_wait;
 pub mod stretch;
 pub mod sums;
@@ -34,7 +35,6 @@ mod perform;
 mod replica;
 mod restore;
 mod room;
-mod side_by_side;
 mod tokens;
 mod trainer;
 mod workload;

@@ -15,7 +15,7 @@ use workers_engine::{Engine, EngineError, RandomKey, Sums};
 
 /// Threads of one executor at most: each holds a gradient and activations; and a unit may take eight times as long as the slowest known one, while of several that
 /// end within one word of life each counts as its part of the time (`controller/core/src/watch.rs`).
-const THREADS_MAX: usize = 8;
+pub const THREADS_MAX: u16 = 8;
 /// A gradient that is shorter is worth no thread: starting one takes 20 to 50 µs, and it finds nothing in its core's caches.
 const WORTH: Duration = Duration::from_millis(1);
 
@@ -54,7 +54,7 @@ pub(crate) struct Asked<'a> {
 impl SideBySide {
     /// For a job of which up to `threads` gradients are computed at once; none if one thread is as good.
     pub fn new(spec: &JobSpec, sample: &SampleShape, threads: usize) -> Result<Option<Self>, ProgramError> {
-        let beside = threads.min(THREADS_MAX).min(spec.workers.max.into()).saturating_sub(1);
+        let beside = threads.min(THREADS_MAX.into()).min(spec.workers.max.into()).saturating_sub(1);
         let engines: Result<Vec<_>, _> = (0..beside).map(|_| workers_engine::build(spec, sample)).collect();
         let engines = engines?;
         let of = |engines| Self { engines, order: Vec::new(), ready: Vec::new(), took: Duration::ZERO };

@@ -9,6 +9,7 @@ use http_listener::door::HostName;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use workers_device::Wanted;
+use workers_executor::side_by_side::THREADS_MAX;
 use workers_torch::CACHE_MIB_DEFAULT;
 
 /// Arguments of `ebb up`.
@@ -194,9 +195,6 @@ pub struct DeviceArgs {
     pub devices: Wanted,
 }
 
-/// Most threads of an executor that may be asked for, as in `workers/executor/src/side_by_side.rs`.
-const THREADS_MAX: i64 = 8;
-
 /// How executors of a machine compute, and speak with each other.
 #[derive(Debug, Clone, Args)]
 pub struct ExecutorArgs {
@@ -205,7 +203,7 @@ pub struct ExecutorArgs {
     pub gradient_memory: GradientMemory,
     /// Of how many logical workers an executor computes gradients at once, a thread each, of a model of Ebb's; the processors of the machine shared out over
     /// its slots if it is left out, 4 at most. No bit depends on it. A thread holds a gradient and a model's activations.
-    #[arg(long, value_name = "COUNT", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX))]
+    #[arg(long, value_name = "COUNT", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]
     pub threads_per_slot: Option<u16>,
 }
 
