@@ -35,6 +35,10 @@ const DEVICES: &[&str] =
     &["null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "dri", "kfd", "infiniband"];
 /// All devices whose names begin so are GPUs.
 const GPUS: &str = "nvidia";
+/// Where CUDA writes the names of its threads as it begins, and gives up with error 304 where it cannot. Which processes those are is known only
+/// once they run, so a program that computes on a GPU may write to all of it that the kernel lets its user write; memory and such of processes
+/// that are not its own the kernel refuses all the same, because they have not its rules.
+const PROCESSES: &str = "/proc";
 /// What processes share through memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 /// What is taken of the folder that a Python is in. Never all of it: a Python at `~/bin/python` would open a home.
@@ -118,6 +122,8 @@ pub struct Reach {
     pub tensors: Option<PathBuf>,
     /// A program that the job names.
     pub program: Option<PathBuf>,
+    /// Whether it computes on a GPU.
+    pub gpu: bool,
 }
 
 impl Reach {
@@ -162,6 +168,11 @@ impl Isolation {
             .add_rules(path_beneath_rules(there(devices()), device))?
             .add_rules(path_beneath_rules(there(vec![SHARED_MEMORY.into()]), write & !AccessFs::Execute))?
             .add_rules(path_beneath_rules(own(&reach.writable)?, write))?;
+        let rules = if reach.gpu {
+            rules.add_rules(path_beneath_rules([PROCESSES], AccessFs::WriteFile | AccessFs::Truncate))?
+        } else {
+            rules
+        };
         let rules = match reach.tensors.as_deref().filter(|path| path.is_dir() && !tensors(path).is_empty()) {
             // Its names alone; of what is in it, see `tensors`.
             Some(folder) => rules.add_rules(path_beneath_rules([folder], BitFlags::from(AccessFs::ReadDir)))?,
@@ -415,6 +426,17 @@ mod tests {
             assert!(!runs(refused), "{refused}");
         }
         assert!(at("code/train.py").exists() && fs::read(at("other")).is_ok(), "only what was started has the rules");
+    }
+
+    #[test]
+    fn a_program_on_a_gpu_may_name_its_threads() {
+        let all = tempfile::tempdir().unwrap();
+        let names_itself = "echo named > /proc/$$/task/$$/comm && [ $(cat /proc/$$/comm) = named ]";
+        for gpu in [false, true] {
+            let isolation = Isolation::of(&host(all.path()), Reach { gpu, ..Reach::default() }).unwrap().unwrap();
+            assert_eq!(shell(&isolation, names_itself), gpu);
+            assert!(!shell(&isolation, "cat /dev/null > /proc/$PPID/mem"), "another's memory stays closed");
+        }
     }
 
     #[test]

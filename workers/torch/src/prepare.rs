@@ -7,6 +7,7 @@ use crate::isolation::{self, Isolation, Reach};
 use crate::job::{Initial, TorchError, TorchStart};
 use crate::own_folder::OwnFolder;
 use crate::{package, secrets, variables};
+use events_schema::torch::TorchDevice;
 use std::io;
 use std::path::Path;
 
@@ -75,6 +76,7 @@ impl TorchStart {
             readable: readable.chain(environment.folder()).chain(fetched).collect(),
             writable: vec![own.home()],
             tensors,
+            gpu: self.model.device == TorchDevice::Cuda,
             ..Reach::default()
         }
     }

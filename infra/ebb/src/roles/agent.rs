@@ -120,6 +120,11 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
         .map_err(|e| Failure::local("the known-answer test of the engine failed", e))?;
     let hidden = parts.hidden.into_iter().chain([parts.data_dir.clone()]).collect();
     let python = of_python(parts.python, hidden)?;
+    if parts.devices.is_some() && python.files.is_some() && is_offered() && rustix::process::geteuid().is_root() {
+        tracing::warn!(
+            "programs of jobs on GPUs can change this machine's settings (/proc/sys), because CUDA has to write to /proc and this agent runs as root; run it as a user of its own"
+        );
+    }
     let config = AgentConfig {
         server: parts.server,
         slots: parts.slots,

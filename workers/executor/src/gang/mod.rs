@@ -19,6 +19,7 @@ use events_schema::fact::{Entry, Proposal};
 use events_schema::gang::CommandSpec;
 use events_schema::orders::JobOrder;
 use events_schema::report::{Outcome as JobOutcome, Report};
+use events_schema::torch::TorchDevice;
 use events_schema::{Digest, ExecutorId, Generation, Rank, Step};
 use keeper::{FetchError, Keeper, Kept, Outcome};
 use machine::{Config, End, In, Machine, Out, Purpose, Told};
@@ -495,6 +496,7 @@ impl<W: Write> Gang<W> {
             readable: self.provision.folder().into_iter().collect(),
             writable: vec![self.folder.clone(), self.place.checkpoint(), self.place.home()],
             program: self.spec.command.first().map(PathBuf::from),
+            gpu: self.spec.device == Some(TorchDevice::Cuda),
             ..Reach::default()
         }
     }
