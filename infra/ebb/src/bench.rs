@@ -1,12 +1,12 @@
 //! `ebb bench`: prints what `loadtest/bench` measured, also what it had before a failure or an interruption.
 
-use crate::args::{BenchArgs, BenchEngine, BenchMemberArgs};
+use crate::args::{BenchArgs, BenchDevice, BenchEngine, BenchMemberArgs};
 use crate::failure::Failure;
 use crate::output::{Output, line, table};
 use crate::roles::signals::unless_interrupted;
 use loadtest_bench::processor::Time;
 use loadtest_bench::row::{HEADINGS, Row};
-use loadtest_bench::{BenchOptions, Effort, Member, measure};
+use loadtest_bench::{BenchOptions, Device, Effort, Member, measure};
 use loadtest_harness::scratch::Scratch;
 use serde_json::{Value, json};
 use workers_executor::collective::Memory;
@@ -18,7 +18,19 @@ const STOLEN_WORTH_TELLING: f64 = 0.02;
 pub async fn bench(args: &BenchArgs, output: Output) -> Result<(), Failure> {
     let effort = Effort { quick: args.quick, large: args.large };
     let only = args.only.as_deref();
-    let torch = (args.engine == BenchEngine::Torch).then_some(args.python.as_str());
+    let device = match args.device {
+        BenchDevice::Cpu => Device::Cpu,
+        BenchDevice::Cuda => Device::Cuda,
+    };
+    let torch = match (args.engine, device) {
+        (BenchEngine::Torch, _) => Some((args.python.as_str(), device)),
+        (BenchEngine::Native, Device::Cpu) => None,
+        (BenchEngine::Native, Device::Cuda) => {
+            return Err(Failure::Usage(
+                "`--device cuda` needs `--engine torch`: Ebb's own models train on processors".to_owned(),
+            ));
+        }
+    };
     let options = BenchOptions { effort, torch, only, log: args.log.as_deref(), brokers: args.brokers.as_deref() };
     options.check()?;
     let folder = Scratch::fresh("ebb-bench")?;

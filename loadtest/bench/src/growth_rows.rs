@@ -1,9 +1,10 @@
 //! Growth of a job whose replica is large: how long its steps are while a newcomer is sent the replica beside them, and what the first step of both
-//! costs, against a step before. Two slots of one machine; with two cores each executor has one.
+//! costs, against a step before. Two slots of one machine, or of one GPU; with two cores each executor has one.
 
 use crate::Effort;
 use crate::row::{Row, Times, number};
 use crate::subject::{Subject, document};
+use crate::torch_code::{Device, Model, TorchCode};
 use gateway_api::{Job, PublishDemand};
 use gateway_client::Client;
 use loadtest_harness::service::Service;
@@ -15,10 +16,12 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A network of two hidden layers and its replica under AdamW, three times its parameters.
+/// A network of two hidden layers and its replica under AdamW, three times its parameters; and one in PyTorch whose replica, with momentum, is as large.
 struct Size {
     name: &'static str,
     hidden: u32,
+    /// Of each of the three square layers of the one in PyTorch.
+    torch_width: u32,
     /// Samples of a step of one logical worker: as many as make a step last longer than the quarter of a second after which an executor tells
     /// another one, so that each is seen.
     rows: u16,
@@ -26,12 +29,16 @@ struct Size {
 
 /// The sizes that are measured.
 const SIZES: [Size; 3] = [
-    Size { name: NAMES[0], hidden: 2_930, rows: 128 },
-    Size { name: NAMES[1], hidden: 7_350, rows: 32 },
-    Size { name: NAMES[2], hidden: 12_880, rows: 16 },
+    Size { name: NAMES[0], hidden: 2_930, torch_width: 2_090, rows: 128 },
+    Size { name: NAMES[1], hidden: 7_350, torch_width: 5_212, rows: 32 },
+    Size { name: NAMES[2], hidden: 12_880, torch_width: 9_116, rows: 16 },
 ];
 /// Names of the rows.
 pub const NAMES: [&str; 3] = ["growth, replica of 106 MB", "growth, replica of 655 MB", "growth, replica of 2 GB"];
+/// Logical workers of the job.
+const WORKERS: u16 = 2;
+/// On a GPU, where a gradient takes as long as its way to the host, and a step of two would be too short to be seen.
+const WORKERS_CUDA: u16 = 8;
 /// Steps before each growth that say what a step usually takes, after as many that do not count.
 const STEPS_BEFORE: u64 = 6;
 /// Longest wait for any one thing: gigabytes are initialized, sent and copied.
@@ -40,20 +47,37 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Steps as they were told: how long each took, and of how many members.
 type Steps = BTreeMap<u64, (u64, u16)>;
 
-/// A row for each size whose name is wanted.
-pub async fn rows(folder: &Path, effort: Effort, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row>, HarnessError> {
+/// A row for each size whose name is wanted; of Ebb's own models, or of those of `code`.
+pub async fn rows(
+    folder: &Path,
+    code: Option<&TorchCode>,
+    effort: Effort,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Row>, HarnessError> {
     let mut rows = Vec::new();
     for size in SIZES.iter().filter(|size| wanted(size.name)) {
-        rows.push(row(folder, effort, size).await?);
+        let subject = code.map_or_else(|| native(size), |code| in_pytorch(size, code));
+        rows.push(row(folder, effort, size, &subject).await?);
     }
     Ok(rows)
 }
 
-async fn row(folder: &Path, effort: Effort, size: &Size) -> Result<Row, HarnessError> {
-    let mut document =
-        document(&json!({"kind": "mlp", "hidden": [size.hidden, size.hidden]}), 2, size.rows, crate::ENDLESS);
+fn native(size: &Size) -> Subject {
+    let model = json!({"kind": "mlp", "hidden": [size.hidden, size.hidden]});
+    let mut document = document(&model, WORKERS, size.rows, crate::ENDLESS);
     document["optimizer"] = json!({"kind": "adamw", "learning_rate": 0.001});
-    let subject = Subject { document, torch: None };
+    Subject { document, torch: None }
+}
+
+fn in_pytorch(size: &Size, code: &TorchCode) -> Subject {
+    let workers = match code.device() {
+        Device::Cpu => WORKERS,
+        Device::Cuda => WORKERS_CUDA,
+    };
+    code.job(Model { kind: "mlp", width: size.torch_width, momentum: 0.9, rows: size.rows }, workers, crate::ENDLESS)
+}
+
+async fn row(folder: &Path, effort: Effort, size: &Size, subject: &Subject) -> Result<Row, HarnessError> {
     let service = Service::start(subject.service(&folder.join(format!("growth-{}", size.hidden)), 2)?).await?;
     let client = service.client()?;
     demand(&client, 1).await?;

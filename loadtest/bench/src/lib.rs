@@ -29,6 +29,7 @@ use subject::Subject;
 use torch_code::{Model, TorchCode};
 
 pub use reduce_rows::{Member, member};
+pub use torch_code::Device;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +78,8 @@ const ENDLESS: u64 = 1_000_000;
 pub struct BenchOptions<'a> {
     /// How much of it.
     pub effort: Effort,
-    /// Models in PyTorch instead of Ebb's own, run by this Python.
-    pub torch: Option<&'a str>,
+    /// Models in PyTorch instead of Ebb's own, run by this Python on this device.
+    pub torch: Option<(&'a str, Device)>,
     /// Only rows whose name contains this.
     pub only: Option<&'a str>,
     /// A log to measure too.
@@ -107,14 +108,16 @@ impl BenchOptions<'_> {
                 &growth_rows::NAMES,
                 &checkpoint_rows::NAMES,
             ],
-            Some(_) => &[
+            Some((_, Device::Cpu)) => &[
                 &torch_rows::STEP_ROWS,
                 &torch_rows::MEMORY_ROWS,
                 &torch_start_rows::START_ROWS,
                 &torch_start_rows::OWN_ROWS,
+                &growth_rows::NAMES,
                 LOAN_ROWS,
                 &spans::HOPS,
             ],
+            Some((_, Device::Cuda)) => &[&torch_rows::STEP_ROWS, &growth_rows::NAMES, LOAN_ROWS, &spans::HOPS],
         };
         if self.torch.is_some() && self.brokers.is_some() {
             return Err(HarnessError::Options("brokers are lost with Ebb's own models only".to_owned()));
@@ -130,8 +133,8 @@ impl BenchOptions<'_> {
 /// that were not asked for, because they are measured together.
 pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<Row>) -> Result<(), HarnessError> {
     options.check()?;
-    if let Some(python) = options.torch {
-        return measure_torch(options, python, folder, rows).await;
+    if let Some((python, device)) = options.torch {
+        return measure_torch(options, &TorchCode::lay_out(folder, python, device).await?, folder, rows).await;
     }
     let effort = options.effort;
     let wanted = |names: &[&str]| options.wants(names);
@@ -160,7 +163,7 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
     }
     if effort.large && wanted(&growth_rows::NAMES) {
         progress("growth of large replicas");
-        rows.extend(growth_rows::rows(folder, effort, |name| wanted(&[name])).await?);
+        rows.extend(growth_rows::rows(folder, None, effort, |name| wanted(&[name])).await?);
     }
     if effort.large && wanted(&checkpoint_rows::NAMES) {
         progress("checkpoints of large replicas");
@@ -182,29 +185,34 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
     Ok(())
 }
 
-/// The same of models in PyTorch.
+/// The same of models in PyTorch. Starts and memory are those of a host: on a GPU the driver's and the framework's own are far larger than ours.
 async fn measure_torch(
     options: &BenchOptions<'_>,
-    python: &str,
+    code: &TorchCode,
     folder: &Path,
     rows: &mut Vec<Row>,
 ) -> Result<(), HarnessError> {
-    let (code, effort) = (TorchCode::lay_out(folder, python).await?, options.effort);
-    if options.wants(&torch_start_rows::START_ROWS) {
+    let effort = options.effort;
+    let on_host = code.device() == Device::Cpu;
+    if on_host && options.wants(&torch_start_rows::START_ROWS) {
         progress("cold start");
-        rows.extend(torch_start_rows::starts(&code, effort).await?);
+        rows.extend(torch_start_rows::starts(code, effort).await?);
     }
-    if options.wants(&torch_start_rows::OWN_ROWS) {
+    if on_host && options.wants(&torch_start_rows::OWN_ROWS) {
         progress("steps outside Python");
-        rows.extend(torch_start_rows::own(&code, effort).await?);
+        rows.extend(torch_start_rows::own(code, effort).await?);
     }
     if options.wants(&torch_rows::STEP_ROWS) {
         progress("steps");
-        rows.extend(torch_rows::steps(&code, folder, effort).await?);
+        rows.extend(torch_rows::steps(code, folder, effort).await?);
     }
-    if options.wants(&torch_rows::MEMORY_ROWS) {
+    if on_host && options.wants(&torch_rows::MEMORY_ROWS) {
         progress("memory");
-        rows.extend(torch_rows::memory(&code, folder, effort).await?);
+        rows.extend(torch_rows::memory(code, folder, effort).await?);
+    }
+    if effort.large && options.wants(&growth_rows::NAMES) {
+        progress("growth of large replicas");
+        rows.extend(growth_rows::rows(folder, Some(code), effort, |name| options.wants(&[name])).await?);
     }
     let lent = code.job(Model { kind: "cnn", width: 8, momentum: 0.9, rows: 32 }, loan_rows::SLOTS, ENDLESS);
     if options.wants(LOAN_ROWS) {

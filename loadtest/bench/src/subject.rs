@@ -1,5 +1,6 @@
 //! A job that is measured: submitted to a service, or computed in this process.
 
+use crate::torch_code::Device;
 use events_schema::JobId;
 use events_schema::job::JobSpec;
 use events_schema::orders::JobOrder;
@@ -24,6 +25,8 @@ pub struct Subject {
 pub struct TorchNeeds {
     /// The Python of its service.
     pub python: String,
+    /// Where it trains.
+    pub device: Device,
     /// The digest of `packed`.
     pub digest: String,
     /// Its code.
@@ -41,7 +44,9 @@ impl Subject {
     /// Options of a service that can run it.
     pub fn service(&self, data: &Path, slots: u16) -> Result<ServiceOptions, HarnessError> {
         let python = self.torch.as_ref().map(|torch| torch.python.as_str());
-        Ok(ServiceOptions::new(data, slots)?.with("--python", python))
+        let on_gpu = self.torch.as_ref().is_some_and(|torch| torch.device == Device::Cuda);
+        let devices = on_gpu.then(|| vec!["0"; usize::from(slots)].join(","));
+        Ok(ServiceOptions::new(data, slots)?.with("--python", python).with("--devices", devices.as_deref()))
     }
 
     /// Submits it; `key` makes doing so again the same.

@@ -35,7 +35,27 @@ pub struct Model {
     pub rows: u16,
 }
 
-/// The code, and the Python that runs it.
+/// Where models are trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Device {
+    /// The processor, one thread.
+    Cpu,
+    /// The first GPU, which all slots share.
+    Cuda,
+}
+
+impl Device {
+    /// As job files and PyTorch say it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+        }
+    }
+}
+
+/// The code, the Python that runs it, and where.
 #[derive(Debug, Clone)]
 pub struct TorchCode {
     folder: PathBuf,
@@ -53,7 +73,7 @@ pub struct Plain {
 
 impl TorchCode {
     /// Lays the code out in `folder`. Fails, saying what to do, if this Python has no PyTorch.
-    pub async fn lay_out(folder: &Path, python: &str) -> Result<Self, HarnessError> {
+    pub async fn lay_out(folder: &Path, python: &str, device: Device) -> Result<Self, HarnessError> {
         let folder = folder.join("torch-code");
         let cannot = |e| HarnessError::local(format!("`{}` cannot be written", folder.display()), e);
         std::fs::create_dir_all(&folder).map_err(cannot)?;
@@ -63,7 +83,7 @@ impl TorchCode {
         let packed = storage::code::pack(&folder)
             .map_err(|e| HarnessError::local("the code of the bench's models cannot be packed", e))?;
         let digest = Digest::of(&packed).to_string();
-        let code = Self { folder, needs: TorchNeeds { python: python.to_owned(), digest, packed } };
+        let code = Self { folder, needs: TorchNeeds { python: python.to_owned(), device, digest, packed } };
         code.import().await?;
         Ok(code)
     }
@@ -83,12 +103,23 @@ impl TorchCode {
         )))
     }
 
+    /// Where its jobs train.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.needs.device
+    }
+
     /// A job that trains a model.
     pub fn job(&self, model: Model, workers: u16, steps: u64) -> Subject {
         let Model { kind, width, momentum, rows } = model;
         let parameters = json!({"kind": kind, "width": width, "momentum": momentum});
-        let described =
-            json!({"kind": "torch", "entry": "train:Job", "code": self.needs.digest, "parameters": parameters});
+        let described = json!({
+            "kind": "torch",
+            "entry": "train:Job",
+            "code": self.needs.digest,
+            "parameters": parameters,
+            "device": self.device().name(),
+        });
         Subject { document: document(&described, workers, rows, steps), torch: Some(self.needs.clone()) }
     }
 
@@ -119,7 +150,7 @@ impl TorchCode {
     pub async fn plain(&self, model: Model, steps: u64) -> Result<Plain, HarnessError> {
         let Model { kind, width, momentum, rows } = model;
         let arguments = [width.to_string(), momentum.to_string(), rows.to_string(), steps.to_string()];
-        let mut all = vec!["plain.py", kind];
+        let mut all = vec!["plain.py", self.device().name(), kind];
         all.extend(arguments.iter().map(String::as_str));
         let output = self.python(&all).await?;
         serde_json::from_slice(&output.stdout).map_err(|e| {
@@ -128,12 +159,15 @@ impl TorchCode {
         })
     }
 
-    /// Runs Python as an executor's is: one thread, no GPU.
+    /// Runs Python as an executor's is: one thread, and no GPU unless its jobs have one.
     async fn python(&self, arguments: &[&str]) -> Result<Output, HarnessError> {
         let python = &self.needs.python;
         let mut command = Command::new(python);
         command.args(arguments).current_dir(&self.folder).kill_on_drop(true);
-        command.env("OMP_NUM_THREADS", "1").env("MKL_NUM_THREADS", "1").env("CUDA_VISIBLE_DEVICES", "");
+        command.env("OMP_NUM_THREADS", "1").env("MKL_NUM_THREADS", "1");
+        if self.device() == Device::Cpu {
+            command.env("CUDA_VISIBLE_DEVICES", "");
+        }
         let ended = tokio::time::timeout(PYTHON_TIMEOUT, command.output()).await;
         let ended = ended.map_err(|_| {
             HarnessError::plain(format!("`{python} {}` did not end within {PYTHON_TIMEOUT:?}", arguments.join(" ")))

@@ -53,6 +53,9 @@ pub struct BenchArgs {
     /// A Python with torch, for `--engine torch`.
     #[arg(long, value_name = "PROGRAM", default_value = "python3", value_hint = ValueHint::ExecutablePath)]
     pub python: String,
+    /// Where they train, for `--engine torch`: `cuda` is this machine's first GPU, which all slots share.
+    #[arg(long, value_enum, default_value_t = BenchDevice::Cpu)]
+    pub device: BenchDevice,
     /// Only rows whose name contains this.
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
@@ -71,6 +74,15 @@ pub enum BenchEngine {
     Native,
     /// In PyTorch, beside plain PyTorch loops.
     Torch,
+}
+
+/// Where `ebb bench --engine torch` trains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchDevice {
+    /// The processor.
+    Cpu,
+    /// A GPU.
+    Cuda,
 }
 
 /// Arguments of `ebb bench-member`.

@@ -45,8 +45,8 @@ async fn a_large_replica_is_the_same_whatever_happens() {
     let system = System::start(SLOTS).await;
     let mut document = model_job("mlp");
     document["model"]["hidden"] = [4_050, 4_050].into();
-    (document["batch_size"], document["steps"]) = (8.into(), 60.into());
-    document["checkpoint"]["every_steps"] = 20.into();
+    (document["batch_size"], document["steps"]) = (8.into(), 24.into());
+    document["checkpoint"]["every_steps"] = 8.into();
     let expected = plain_digest(&system.client(), &system.service.ready().store_url, &document).await;
     for seed in 0..LARGE_SCHEDULES {
         let (digest, story) = schedule(&system, &document, &format!("large-{seed}"), seed).await;
