@@ -24,21 +24,11 @@ impl Determinism {
     }
 
     /// Reads the field, and refuses by name what does not go with it. `batch_size` is none where it is wrong.
-    pub(crate) fn read(
-        f: &mut Fields<'_>,
-        torch: bool,
-        retrains: bool,
-        workers: Workers,
-        batch_size: Option<u64>,
-    ) -> Self {
+    pub(crate) fn read(f: &mut Fields<'_>, retrains: bool, workers: Workers, batch_size: Option<u64>) -> Self {
         let words = [("d1", Determinism::D1), ("none", Determinism::None)];
         let determinism = f.word("determinism", &words).unwrap_or_default();
         if determinism == Determinism::D1 {
             return determinism;
-        }
-        if torch {
-            let expected = "`d1`: a model in PyTorch is given the samples of one logical worker at a time; `none` is for models of Ebb's";
-            f.wrong("determinism", expected);
         }
         if retrains {
             let expected = "left out where `retrains` is said: another run of a job with `determinism: none` is another model, so nothing is found out by it";

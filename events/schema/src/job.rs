@@ -393,7 +393,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let retrains = f.nested("retrains", |path, value| parse_retrains(path, value, workers.min, workers.max));
     let compare_every_steps = f.integer("compare_every_steps", 1..=1_000_000_000);
     let tenant = f.text("tenant", |s| TenantId::parse(s).map_err(|e| e.expected.to_owned()));
-    let determinism = Determinism::read(&mut f, own_rows, retrains.is_some(), workers, batch_size);
+    let determinism = Determinism::read(&mut f, retrains.is_some(), workers, batch_size);
     let profile = f.nested("profile", |path, value| parse_profile(path, value, workers)).flatten();
     if gang.is_some() {
         let useless = [

@@ -29,8 +29,8 @@ pub struct Ready {
 
 /// A sequence of batches that is being made.
 struct Making {
-    ranks: Vec<Rank>,
-    /// What is next taken of it: a place in `ranks`, and a step.
+    turns: Vec<Turn>,
+    /// What is next taken of it: a place in `turns`, and a step.
     next: (usize, Step),
     /// That, if it was looked for before it is taken and was there.
     seen: Option<Ready>,
@@ -43,6 +43,9 @@ impl Drop for Making {
         self.task.abort();
     }
 }
+
+/// The ranks whose rows make a batch, one after the other.
+type Turn = Vec<Rank>;
 
 /// Why a batch is not made ahead; who asks for it meets it again.
 #[derive(Debug, thiserror::Error)]
@@ -59,41 +62,41 @@ impl Ahead {
         Self { loader, runtime, rooms: None, making: None }
     }
 
-    /// The gradients of these ranks come next, in this order, from this step on, in a process with this memory.
-    pub fn expect(&mut self, ranks: &[Rank], from: Step, memory: &BatchMemory) {
+    /// The gradients of these ranks come next, in this order and those of a turn together, from this step on, in a process with this memory.
+    pub fn expect(&mut self, turns: Vec<Turn>, from: Step, memory: &BatchMemory) {
         if !self.rooms.as_ref().is_some_and(|rooms| rooms.memory.is(memory)) {
             (self.rooms, self.making) = (Some(Rooms::new(memory.clone())), None);
         }
-        let follows = |making: &Making| making.ranks == ranks && making.next.1 == from;
+        let follows = |making: &Making| making.turns == turns && making.next.1 == from;
         if !self.making.as_ref().is_some_and(follows) {
-            self.begin(ranks.to_vec(), (0, from));
+            self.begin(turns, (0, from));
         }
     }
 
-    fn begin(&mut self, ranks: Vec<Rank>, next: (usize, Step)) {
+    fn begin(&mut self, turns: Vec<Turn>, next: (usize, Step)) {
         self.making = None;
-        let Some(rooms) = self.rooms.clone().filter(|_| next.0 < ranks.len()) else { return };
+        let Some(rooms) = self.rooms.clone().filter(|_| next.0 < turns.len()) else { return };
         // What is made waits in its room, and there are not more of these.
         let (done, ready) = mpsc::channel(AHEAD_PLACES);
-        let (loader, order) = (self.loader.clone(), ranks.clone());
+        let (loader, order) = (self.loader.clone(), turns.clone());
         let task = self.runtime.spawn(async move {
             if let Err(error) = make(&loader, &rooms, &order, next, &done).await {
                 tracing::debug!(error = %shell::Chain(&error), "no batch is made ahead");
             }
         });
-        self.making = Some(Making { ranks, next, seen: None, ready, task });
+        self.making = Some(Making { turns, next, seen: None, ready, task });
     }
 
-    /// The batch of this rank and step, once it is made. None if nobody foresaw it, or if it could not be made: it has to be read now.
-    pub fn take(&mut self, rank: Rank, step: Step) -> Option<Ready> {
+    /// The batch of these ranks and this step, once it is made. None if nobody foresaw it, or if it could not be made: it has to be read now.
+    pub fn take(&mut self, ranks: &[Rank], step: Step) -> Option<Ready> {
         let making = self.making.as_ref()?;
-        let place = making.ranks.iter().position(|known| *known == rank)?;
+        let place = making.turns.iter().position(|known| known == ranks)?;
         if making.next != (place, step) {
-            let ranks = making.ranks.clone();
-            self.begin(ranks, (place, step));
+            let turns = making.turns.clone();
+            self.begin(turns, (place, step));
         }
         let making = self.making.as_mut()?;
-        making.next = after(making.ranks.len(), making.next);
+        making.next = after(making.turns.len(), making.next);
         let ready = making.seen.take().or_else(|| making.ready.blocking_recv());
         if ready.is_none() {
             self.making = None;
@@ -108,31 +111,35 @@ impl Ahead {
             making.seen = making.ready.try_recv().ok();
         }
         let (place, step) = making.next;
-        let (rank, ready) = (*making.ranks.get(place)?, making.seen.as_ref()?);
+        let (rank, ready) = (*making.turns.get(place)?.first()?, making.seen.as_ref()?);
         Some(Following { rank, step, batch: ready.batch })
     }
 }
 
-/// What comes after a rank's turn: the next one's, or the first one's in the next step.
-fn after(ranks: usize, (place, step): (usize, Step)) -> (usize, Step) {
-    if place + 1 < ranks { (place + 1, step) } else { (0, Step(step.0 + 1)) }
+/// What comes after a turn: the next one, or the first one in the next step.
+fn after(turns: usize, (place, step): (usize, Step)) -> (usize, Step) {
+    if place + 1 < turns { (place + 1, step) } else { (0, Step(step.0 + 1)) }
 }
 
 async fn make(
     loader: &Loader,
     rooms: &Rooms,
-    ranks: &[Rank],
+    turns: &[Turn],
     mut next: (usize, Step),
     done: &mpsc::Sender<Ready>,
 ) -> Result<(), AheadError> {
     while next.1.0 < loader.steps_total() {
         let Some(room) = rooms.free().await else { break };
-        let samples = loader.samples(ranks[next.0], next.1).await?;
+        let Some((first, others)) = turns[next.0].split_first() else { break };
+        let mut samples = loader.samples(*first, next.1).await?;
+        for rank in others {
+            samples.append(loader.samples(*rank, next.1).await?);
+        }
         let batch = rooms.memory.write(room.place, &samples)?;
         if done.send(Ready { batch, _room: room }).await.is_err() {
             break;
         }
-        next = after(ranks.len(), next);
+        next = after(turns.len(), next);
     }
     Ok(())
 }
@@ -191,6 +198,8 @@ mod tests {
     const STEPS: u64 = 6;
     /// Of four rows of 64 pixels with their labels.
     const BATCH_BYTES: u64 = 4 * (8 + 4 * 64);
+    /// Of all workers at once.
+    const PLACE_BYTES: u64 = WORKERS as u64 * BATCH_BYTES;
 
     struct Reader {
         runtime: Runtime,
@@ -217,26 +226,39 @@ mod tests {
         }
 
         fn expect(&mut self, ranks: &[u16], step: u64) {
-            let ranks: Vec<Rank> = ranks.iter().map(|rank| Rank(*rank)).collect();
-            self.ahead.expect(&ranks, Step(step), &self.memory);
+            let turns = ranks.iter().map(|rank| vec![Rank(*rank)]).collect();
+            self.ahead.expect(turns, Step(step), &self.memory);
+        }
+
+        fn take(&mut self, rank: u16, step: u64) -> Option<Ready> {
+            self.ahead.take(&[Rank(rank)], Step(step))
+        }
+
+        fn takes(&mut self, rank: u16, step: u64) {
+            self.takes_together(&[Rank(rank)], step);
         }
 
         /// Takes a batch that was made ahead; it is the one that is made when it is asked for.
-        fn takes(&mut self, rank: u16, step: u64) {
-            let ready = self.ahead.take(Rank(rank), Step(step)).expect("foreseen");
+        fn takes_together(&mut self, ranks: &[Rank], step: u64) {
+            let ready = self.ahead.take(ranks, Step(step)).expect("foreseen");
             let (file, memory) = memory();
-            let samples = self.runtime.block_on(self.loader.samples(Rank(rank), Step(step))).unwrap();
-            memory.write(DIRECT_PLACE, &samples).unwrap();
-            let [mut made, mut wanted] = [[0u8; BATCH_BYTES as usize]; 2];
-            self.file.read_exact_at(&mut made, ready._room.place as u64 * BATCH_BYTES).unwrap();
-            file.read_exact_at(&mut wanted, 0).unwrap();
-            assert!(made == wanted && made.iter().any(|byte| *byte != 0), "rank {rank}, step {step}");
+            let read = |rank: &Rank| self.runtime.block_on(self.loader.samples(*rank, Step(step))).unwrap();
+            let samples = ranks.iter().map(read).reduce(|mut samples, more| {
+                samples.append(more);
+                samples
+            });
+            memory.write(DIRECT_PLACE, &samples.unwrap()).unwrap();
+            let [mut made, mut wanted] = [[0u8; PLACE_BYTES as usize]; 2];
+            let bytes = BATCH_BYTES as usize * ranks.len();
+            self.file.read_exact_at(&mut made[..bytes], ready._room.place as u64 * PLACE_BYTES).unwrap();
+            file.read_exact_at(&mut wanted[..bytes], 0).unwrap();
+            assert!(made == wanted && made.iter().any(|byte| *byte != 0), "{ranks:?}, step {step}");
         }
     }
 
     fn memory() -> (File, BatchMemory) {
         let file = tempfile::tempfile().unwrap();
-        (file.try_clone().unwrap(), BatchMemory::new(file, BATCH_BYTES))
+        (file.try_clone().unwrap(), BatchMemory::new(file, PLACE_BYTES))
     }
 
     #[test]
@@ -247,7 +269,22 @@ mod tests {
             (0..WORKERS).for_each(|rank| reader.takes(rank, step));
         }
         reader.expect(&[0, 1, 2], STEPS);
-        assert!(reader.ahead.take(Rank(0), Step(STEPS)).is_none(), "the job ends there");
+        assert!(reader.take(0, STEPS).is_none(), "the job ends there");
+    }
+
+    #[test]
+    fn rows_of_several_ranks_are_one_batch_where_they_are_asked_for_so() {
+        let mut reader = Reader::new();
+        let all = [0, 1, 2].map(Rank);
+        reader.ahead.expect(vec![all.to_vec()], Step(0), &reader.memory);
+        (0..3).for_each(|step| reader.takes_together(&all, step));
+        let told = std::iter::repeat_with(|| reader.ahead.following()).flatten().next().unwrap();
+        assert_eq!((told.rank, told.step), (Rank(0), Step(3)));
+        assert!(reader.take(0, 3).is_none(), "nobody foresaw one rank alone");
+        // Of another membership.
+        reader.ahead.expect(vec![all[1..].to_vec()], Step(3), &reader.memory);
+        reader.takes_together(&all[1..], 3);
+        assert!(reader.ahead.take(&all, Step(4)).is_none());
     }
 
     #[test]
@@ -265,7 +302,7 @@ mod tests {
         reader.expect(&[1, 2], 1);
         reader.takes(1, 1);
         reader.takes(2, 1);
-        assert!(reader.ahead.take(Rank(0), Step(2)).is_none(), "nobody foresaw it");
+        assert!(reader.take(0, 2).is_none(), "nobody foresaw it");
         reader.takes(1, 2);
     }
 
@@ -274,13 +311,13 @@ mod tests {
         let mut reader = Reader::new();
         assert_eq!(reader.ahead.following(), None, "nothing is made");
         reader.expect(&[0, 1], 0);
-        let held = reader.ahead.take(Rank(0), Step(0)).unwrap();
+        let held = reader.take(0, 0).unwrap();
         let told = std::iter::repeat_with(|| reader.ahead.following()).flatten().next().unwrap();
         assert_eq!((told.rank, told.step, reader.ahead.following()), (Rank(1), Step(0), Some(told)));
         drop(held);
-        assert_eq!(reader.ahead.take(Rank(1), Step(0)).unwrap().batch, told.batch);
+        assert_eq!(reader.take(1, 0).unwrap().batch, told.batch);
         reader.takes(0, 1);
-        let again = reader.ahead.take(Rank(1), Step(0)).unwrap();
+        let again = reader.take(1, 0).unwrap();
         assert_ne!(again.batch, told.batch, "made once more, it has a number of its own");
     }
 
@@ -288,7 +325,7 @@ mod tests {
     fn no_more_is_made_ahead_than_there_is_room_for() {
         let mut reader = Reader::new();
         reader.expect(&[0, 1, 2], 0);
-        let held: Vec<Ready> = (0..WORKERS).map(|rank| reader.ahead.take(Rank(rank), Step(0)).unwrap()).collect();
+        let held: Vec<Ready> = (0..WORKERS).map(|rank| reader.take(rank, 0).unwrap()).collect();
         let places: std::collections::BTreeSet<usize> = held.iter().map(|ready| ready._room.place).collect();
         assert_eq!(places.len(), AHEAD_PLACES, "none is used twice");
         assert!(reader.ahead.making.as_mut().unwrap().ready.try_recv().is_err());

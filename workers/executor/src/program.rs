@@ -10,7 +10,7 @@ use bytes::Bytes;
 use events_schema::control::TorchHost;
 use events_schema::dataset::{DatasetInfo, Samples};
 use events_schema::initial::InitialSource;
-use events_schema::job::{JobSpec, Length, ModelSpec};
+use events_schema::job::{Determinism, JobSpec, Length, ModelSpec};
 use events_schema::orders::JobOrder;
 use events_schema::torch::TorchSpec;
 use events_schema::{Digest, JobId, Rank, Step};
@@ -332,11 +332,12 @@ impl Program {
         }
         let asked = Instant::now();
         // Held until the gradient is there: then its place is free for another.
-        let ready = self.ready(rank, step)?;
+        let ready = self.ready(workers, step)?;
         if let Some(ready) = &ready {
             self.batches_waited += asked.elapsed();
             let following = self.ahead.as_mut().and_then(Ahead::following);
-            return self.workload.gradient(view, Rows::Placed(ready.batch, following), random_key, gradient, on_part);
+            let rows = Rows::Placed(ready.batch, following);
+            return self.workload.gradient(view, (rows, workers), random_key, gradient, on_part);
         }
         let samples = self.training.as_ref().map(|loader| self.samples_of(loader, workers, step)).transpose()?;
         if self.ahead.is_some() {
@@ -344,7 +345,7 @@ impl Program {
         }
         let rows = samples.as_ref().map_or(Rows::Own, Rows::Read);
         let begun = Instant::now();
-        let sums = self.workload.gradient(view, rows, random_key, gradient, on_part)?;
+        let sums = self.workload.gradient(view, (rows, workers), random_key, gradient, on_part)?;
         if let ModelSpec::Synthetic { gradient_ms, .. } = self.spec.model {
             // As one that computes: nothing interrupts it, and its sums are there at the end.
             let whole = Duration::from_millis(gradient_ms.into()).saturating_mul(workers.len() as u32);
@@ -396,9 +397,9 @@ impl Program {
     }
 
     /// The batch that was made ahead, if one was; whoever has none reads by himself, and meets what was in the way. Waiting for it is waiting for the store.
-    fn ready(&mut self, rank: Rank, step: Step) -> Result<Option<Ready>, ProgramError> {
+    fn ready(&mut self, workers: &[Rank], step: Step) -> Result<Option<Ready>, ProgramError> {
         let Some(ahead) = &mut self.ahead else { return Ok(None) };
-        Ok(self.patience.ask(|| Ok::<_, DataError>(ahead.take(rank, step)), |_| false)?)
+        Ok(self.patience.ask(|| Ok::<_, DataError>(ahead.take(workers, step)), |_| false)?)
     }
 
     fn samples(&self, loader: &Loader, rank: Rank, step: Step) -> Result<Samples, ProgramError> {
@@ -473,7 +474,11 @@ impl Program {
             Some(training) => {
                 training.prefetch(ranks, from, STEPS_AHEAD);
                 if let Some((ahead, memory)) = self.ahead.as_mut().zip(self.workload.batches()) {
-                    ahead.expect(ranks, from, memory);
+                    let turns = match self.spec.determinism {
+                        Determinism::D1 => ranks.iter().map(|rank| vec![*rank]).collect(),
+                        Determinism::None => vec![ranks.to_vec()],
+                    };
+                    ahead.expect(turns, from, memory);
                 }
             }
             None => self.workload.expect(ranks, from)?,

@@ -99,10 +99,10 @@ impl Torch {
         Ok(())
     }
 
-    /// The gradient of some rows, into a buffer that it can map or not.
+    /// The gradient of the rows of these ranks in a step, into a buffer that it can map or not.
     fn gradient(
         &mut self,
-        key: RandomKey,
+        (ranks, step): (&[Rank], Step),
         rows: Rows<'_>,
         gradient: &mut Buffer,
         on_part: Option<OnPart<'_>>,
@@ -113,11 +113,11 @@ impl Torch {
             Rows::Own => (Batch::OWN, None),
         };
         let sums = match gradient.segment_mut() {
-            Some(segment) => self.job.gradient(key.rank, key.step, batch, following, segment, on_part)?,
+            Some(segment) => self.job.gradient(ranks, step, batch, following, segment, on_part)?,
             None => {
                 let mut shared = self.shared()?;
                 let segment = shared.segment_mut().ok_or_else(no_memory)?;
-                let sums = self.job.gradient(key.rank, key.step, batch, following, segment, on_part)?;
+                let sums = self.job.gradient(ranks, step, batch, following, segment, on_part)?;
                 gradient.copy_from_slice(segment);
                 sums
             }
@@ -329,12 +329,12 @@ impl Workload {
         }
     }
 
-    /// The summed gradient of some rows, written into all of `gradient`. An engine
+    /// The summed gradient of the rows of some logical workers, written into all of `gradient`. An engine
     /// of this process tells `on_part` of nothing: it sums over the samples, so everything is final at the end.
     pub fn gradient(
         &mut self,
         view: View<'_>,
-        rows: Rows<'_>,
+        (rows, workers): (Rows<'_>, &[Rank]),
         key: RandomKey,
         gradient: &mut Buffer,
         on_part: Option<OnPart<'_>>,
@@ -346,7 +346,7 @@ impl Workload {
             }
             Self::Torch(torch) => {
                 torch.hold(view)?;
-                torch.gradient(key, rows, gradient, on_part)
+                torch.gradient((workers, key.step), rows, gradient, on_part)
             }
         }
     }

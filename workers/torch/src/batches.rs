@@ -2,7 +2,7 @@
 //! child works on one. Who writes where, and when, is its callers' to say.
 
 use events_schema::dataset::{SampleShape, Samples};
-use events_schema::job::JobSpec;
+use events_schema::job::{Determinism, JobSpec};
 use events_schema::{Rank, Step};
 use std::fs::File;
 use std::io;
@@ -43,7 +43,7 @@ pub struct Batch {
 /// A batch that lies there already and is asked for next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Following {
-    /// Whose turn it is.
+    /// Whose turn it is: of several, the first.
     pub rank: Rank,
     /// In which step.
     pub step: Step,
@@ -88,19 +88,43 @@ impl BatchMemory {
     }
 }
 
-/// Most bytes of one rank's samples of these shapes, with what aligns the next.
+/// Logical workers whose rows are computed with at once, at most. Without determinism that is all: a job that loses executors may come below its
+/// `workers.min` until it is grown again.
+pub(crate) fn hosted_max(spec: &JobSpec) -> u16 {
+    match spec.determinism {
+        Determinism::D1 => 1,
+        Determinism::None => spec.workers.max,
+    }
+}
+
+/// Most bytes of the samples of these shapes that are computed with at once, with what aligns the next.
 pub(crate) fn place_bytes<'a>(spec: &JobSpec, shapes: impl Iterator<Item = &'a SampleShape>) -> u64 {
     let row = |sample: &SampleShape| match sample {
         SampleShape::Classified { shape, .. } => 8 + 4 * shape.iter().map(|&n| u64::from(n)).product::<u64>(),
         SampleShape::Tokens { length, .. } => 8 * u64::from(*length),
     };
-    (shapes.map(row).max().unwrap_or(0) * u64::from(spec.batch_size)).next_multiple_of(ALIGN_BYTES)
+    let rows = u64::from(spec.batch_size) * u64::from(hosted_max(spec));
+    (shapes.map(row).max().unwrap_or(0) * rows).next_multiple_of(ALIGN_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn there_is_room_for_all_that_is_computed_with_at_once() {
+        let spec = |more: serde_json::Value| {
+            let mut document = json!({"name": "a", "model": {"kind": "mlp"}, "dataset": "digits", "workers": {"min": 3, "max": 4}, "batch_size": 5, "steps": 1});
+            document.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            JobSpec::parse(&document).unwrap()
+        };
+        let shapes =
+            [SampleShape::Tokens { length: 3, vocabulary: 9 }, SampleShape::Tokens { length: 16, vocabulary: 9 }];
+        assert_eq!(place_bytes(&spec(json!({})), shapes.iter()), 5 * 16 * 8);
+        assert_eq!(place_bytes(&spec(json!({"determinism": "none"})), shapes.iter()), 4 * 5 * 16 * 8);
+    }
 
     #[test]
     fn batches_lie_beside_each_other_labels_first_and_none_runs_into_the_next() {

@@ -4,7 +4,7 @@
 //! gone (`child.rs`).
 
 use crate::answers::{float, parse, ranges};
-use crate::batches::{Batch, BatchMemory, DIRECT_PLACE, Following, PLACES, place_bytes};
+use crate::batches::{Batch, BatchMemory, DIRECT_PLACE, Following, PLACES, hosted_max, place_bytes};
 use crate::cache::Held;
 use crate::checked::Checked;
 use crate::child::{Launch, Python};
@@ -17,7 +17,7 @@ use crate::secrets::SecretError;
 use crate::spawn::never_starts;
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
-use events_schema::job::JobSpec;
+use events_schema::job::{Determinism, JobSpec};
 use events_schema::torch::{TorchDevice, TorchSpec};
 use events_schema::{Digest, Rank, Step};
 use serde::Deserialize;
@@ -273,10 +273,11 @@ impl TorchJob {
     }
 
     /// Whether its gradients are means already: of a job's only logical worker there is nothing to add to one, so it is divided as it is copied out of
-    /// autograd, which saves a pass. Not on a device, whose quotients are not the processor's.
+    /// autograd, which saves a pass. Not on a device, whose quotients are not the processor's, nor where several batches may make one gradient.
     #[must_use]
     pub fn gives_means(&self) -> bool {
-        self.start.spec.workers.max == 1 && self.start.model.device == TorchDevice::Cpu
+        let TorchStart { spec, model, .. } = &self.start;
+        spec.workers.max == 1 && spec.determinism == Determinism::D1 && model.device == TorchDevice::Cpu
     }
 
     /// Parts into which one rank's share of the code's own held-out rows is cut; none if it is given samples, or not evaluated.
@@ -345,27 +346,32 @@ impl TorchJob {
         &self.batches
     }
 
-    /// The summed gradient of one rank's batch of a step, with what travels in its sum. Overwrites
-    /// all of `gradient`, which is as long as [`Lengths::gradient`]. Who is to be told of stretches as backward finishes them is told of none where they
+    /// The summed gradient of the rows of some ranks in a step, one after the other, with what travels in its sum: of one, or without determinism of all that
+    /// are hosted. Overwrites all of `gradient`, which is as long as [`Lengths::gradient`]. Who is to be told of stretches as backward finishes them is told of none where they
     /// are few, or lie on a device first, and of none twice. While it is computed, a `collate()` of the code is called for what is `following`.
     /// Where it [gives means](Self::gives_means), the gradient is divided by its weight.
     pub fn gradient(
         &mut self,
-        rank: Rank,
+        ranks: &[Rank],
         step: Step,
         batch: Batch,
         following: Option<Following>,
         gradient: &mut Segment,
         on_part: Option<OnPart<'_>>,
     ) -> Result<TorchSums, TorchError> {
+        let (first, others) =
+            ranks.split_first().ok_or_else(|| TorchError::Protocol("a gradient of nobody".to_owned()))?;
+        let count = u16::try_from(others.len()).map_err(|_| TorchError::Protocol("too many ranks".to_owned()))?;
         let mean = self.gives_means();
         let place = self.place(gradient)?;
         let turn = |rank: Rank, step: Step, batch: Batch| {
             let [step, start] = [step.0, batch.start].map(u64::to_le_bytes);
             [&rank.0.to_le_bytes()[..], &step, &start, &batch.rows.to_le_bytes()].concat()
         };
-        let mut payload = [&turn(rank, step, batch)[..], &place.to_le_bytes()].concat();
+        let mut payload = [&turn(*first, step, batch)[..], &place.to_le_bytes()].concat();
         payload.extend([on_part.is_some(), mean].map(u8::from));
+        payload.extend(count.to_le_bytes());
+        payload.extend(others.iter().flat_map(|rank| rank.0.to_le_bytes()));
         payload.extend(batch.number.to_le_bytes());
         if let Some(Following { rank, step, batch }) = following {
             payload.extend(turn(rank, step, batch));
@@ -535,7 +541,7 @@ impl TorchStart {
         format!("{:?} {package:?} {}", launch.python, self.build(true))
     }
 
-    /// Room for one rank's samples.
+    /// Room for the samples that are computed with at once.
     fn place_bytes(&self) -> u64 {
         let trained = self.dataset.iter().map(|(sample, _)| sample);
         place_bytes(&self.spec, trained.chain(&self.held_out))
@@ -546,11 +552,13 @@ impl TorchStart {
         let (sample, rows) = self.dataset.as_ref().map(|(sample, rows)| (sample, rows)).unzip();
         let device = &self.model.device;
         let strict = self.model.initial.as_ref().is_none_or(|initial| initial.strict);
+        let hosted_max = (self.spec.determinism == Determinism::None).then(|| hosted_max(&self.spec));
         let parameters: Value = serde_json::from_str(self.model.parameters.text()).unwrap_or_default();
         json!({
             "entry": self.model.entry, "code": self.code.path(), "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
             "batch_size": self.spec.batch_size, "threads": self.model.threads, "device": device, "sample": sample,
             "held_out_sample": self.held_out, "batch_bytes": self.place_bytes(), "batch_places": PLACES, "rows": rows, "parameters": parameters,
+            "hosted_max": hosted_max,
             "initial": self.initial.as_ref().map(Initial::path), "initial_strict": strict, "check": check,
         })
     }

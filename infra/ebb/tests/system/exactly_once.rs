@@ -12,7 +12,7 @@ use loadtest_harness::service::kill_process;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-const SAMPLES: usize = 480;
+pub const SAMPLES: usize = 480;
 const CLASSES: usize = 10;
 /// So many that the job outlives all disturbances.
 const EPOCHS: usize = 240;
@@ -81,7 +81,7 @@ async fn count(determinism: &str) {
 }
 
 /// Registers `unit`: sample i is the i-th unit vector, of class i mod 10.
-async fn import_unit_vectors(system: &System) {
+pub async fn import_unit_vectors(system: &System) {
     let mut csv = String::new();
     for sample in 0..SAMPLES {
         for feature in 0..SAMPLES {

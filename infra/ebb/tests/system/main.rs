@@ -47,6 +47,7 @@ mod torch_data;
 mod torch_environments;
 mod torch_examples;
 mod torch_files;
+mod torch_one_gradient;
 mod torch_parts;
 mod torch_warm;
 mod verify;

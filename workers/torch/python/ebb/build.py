@@ -34,6 +34,8 @@ class Settings:
     #: Of one batch, and how many there is room for beside each other: the executor makes the next while this process works.
     batch_bytes: int = 0
     batch_places: int = 1
+    #: Where an executor computes one gradient of all the logical workers that it hosts (`determinism: none`): how many these are at most.
+    hosted_max: int | None = None
     rows: int | None = None
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     #: A file or a folder to begin with instead of what `model()` made, and whether all of both has to fit.
@@ -77,7 +79,8 @@ def build(settings: Settings, batch_segment: Segment) -> Parts:
     guard.forbid_loss_scales()
     job = settings.job or entry.load(settings.entry, settings.code)
     job.__dict__.update(context)
-    data, own_rows = _data(settings, job, batch_segment, cuda)
+    most = _rows_at_once(settings, job)
+    data, own_rows = _data(settings, job, batch_segment, cuda, most)
     job.steps_per_epoch = data.steps_per_epoch or _steps_per_epoch(settings)
     job.steps = steps_total(settings.spec, job.steps_per_epoch)
     held_out = _held_out(settings, job)
@@ -86,6 +89,21 @@ def build(settings: Settings, batch_segment: Segment) -> Parts:
     state, state_modules = _state(job, model)
     optimizer, rates = _optimizer(settings, job, model)
     return Parts(job, data, own_rows, held_out, model, state, state_modules, optimizer, rates)
+
+
+def _rows_at_once(settings: Settings, job: Job) -> int | None:
+    """How many rows loss() is given at most, if that is bounded by more than the batch of a logical worker."""
+    most = job.micro_batch_rows
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise Refused(f"`micro_batch_rows` is {most!r}; it must be a whole number from 1, of the rows that loss() is given at most")
+    if settings.hosted_max is not None:
+        return most
+    if most is not None and most < settings.batch_size:
+        raise Refused(
+            f"`micro_batch_rows` is {most}, and is for `determinism: none`; here loss() is given the {settings.batch_size} rows of a logical worker: "
+            "write a smaller `batch_size:` and more `workers:` in the job file"
+        )
+    return None
 
 
 def length_of(spec: dict[str, Any]) -> dict[str, Any]:
@@ -110,13 +128,13 @@ def _steps_per_epoch(settings: Settings) -> int | None:
     return settings.rows // step_rows if settings.spec.get("tail") == "drop" else -(-settings.rows // step_rows)
 
 
-def _data(settings: Settings, job: Job, segment: Segment, cuda: bool) -> tuple[SharedBatches | OwnBatches, int | None]:
+def _data(settings: Settings, job: Job, segment: Segment, cuda: bool, most: int | None) -> tuple[SharedBatches | OwnBatches, int | None]:
     with user_code("dataset()"):
         dataset = job.dataset()
     if dataset is None:
         if settings.sample is None:
             raise Refused("the job names no `dataset:`, and the program has no `dataset(self)`; one of the two must say what to train on")
-        return SharedBatches(settings.sample, segment, job, settings.seed, cuda), None
+        return SharedBatches(settings.sample, segment, job, settings.seed, cuda, most), None
     rows = rows_of(dataset)
     if settings.sample is not None and rows != settings.rows and length_of(settings.spec).get("steps") is None:
         raise Refused(
@@ -130,7 +148,7 @@ def _data(settings: Settings, job: Job, segment: Segment, cuda: bool) -> tuple[S
             f"the dataset has {rows} rows, fewer than one step's {settings.workers} × {settings.batch_size}, and `tail: "
             "drop` leaves them all out"
         )
-    return OwnBatches(job, dataset, sampler, settings.seed), rows
+    return OwnBatches(job, dataset, sampler, settings.seed, together=settings.hosted_max is not None, most=most), rows
 
 
 def _held_out(settings: Settings, job: Job) -> OwnBatches | None:

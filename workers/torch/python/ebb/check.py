@@ -12,6 +12,7 @@ from typing import Any
 
 from ebb import repeats
 from ebb.attributes import changed
+from ebb.data import Batches, SharedBatches
 from ebb.program import Program
 from ebb.refuse import Refused
 from ebb.tensors import raw_bytes
@@ -23,19 +24,19 @@ ROWS_ADVICE = repeats.ADVICE
 def run(program: Program, thorough: bool) -> None:
     """Refuses what is not repeatable, and gives the program the digest of its gradients for its numeric class."""
     batches = repeats.look(program, again=True) if thorough else {}
-    batch, rows = _batch(program)
-    _prepare(program, batch)
+    batch = _batch(program)
+    _prepare(program, batch[0][0])
     replica = _slot_digests(program) if thorough else {}
-    first = _gradient(program, 0, batch, rows)
+    first = _gradient(program, 0, batch)
     program.gradients.seen()
     named = _gradient_digests(program) if thorough else {}
     held = program.remembered() if thorough else {}
-    second = _gradient(program, 1, batch, rows)
+    second = _gradient(program, 1, batch)
     program.gradient_digest = hashlib.sha256(first + second).hexdigest()
     if thorough:
         program.observed = _observed(program, replica, batches, named)
-        second_again = _gradient(program, 1, batch, rows)
-        first_again = _gradient(program, 0, batch, rows)
+        second_again = _gradient(program, 1, batch)
+        first_again = _gradient(program, 0, batch)
         name = changed(held, program.remembered())
         if name is not None:
             raise Refused(
@@ -60,11 +61,11 @@ def run(program: Program, thorough: bool) -> None:
 def observed(program: Program) -> dict[str, Any]:
     """What a second process finds, by everything in the opposite order."""
     batches = repeats.look(program, again=False)
-    batch, rows = _batch(program)
-    _prepare(program, batch)
+    batch = _batch(program)
+    _prepare(program, batch[0][0])
     replica = _slot_digests(program)
-    second = _gradient(program, 1, batch, rows)
-    first = _gradient(program, 0, batch, rows)
+    second = _gradient(program, 1, batch)
+    first = _gradient(program, 0, batch)
     program.gradient_digest = hashlib.sha256(first + second).hexdigest()
     return _observed(program, replica, batches, _gradient_digests(program))
 
@@ -86,14 +87,15 @@ def _prepare(program: Program, batch: Any) -> None:
         prepare(program, copy.deepcopy(batch))
 
 
-def _batch(program: Program) -> tuple[Any, int]:
+def _batch(program: Program) -> Batches:
+    """What one logical worker computes a gradient of; where that is of several, what two do: their batch is of another size."""
     settings = program.settings
-    if program.data.steps_per_epoch is None:
-        rows = settings.batch_size if not settings.rows else min(settings.batch_size, settings.rows)
+    ranks = tuple(range(min(2, settings.hosted_max or 1)))
+    if isinstance(program.data, SharedBatches):
+        rows = min(settings.batch_size * len(ranks), settings.rows or settings.batch_size * len(ranks))
         program.data.invent(rows, program.seed)
-        batch, rows = program.data.batch(0, 0, rows)
-        return copy.deepcopy(batch), rows
-    return program.data.batch(0, 0)
+        return copy.deepcopy(program.data.batches(ranks, 0, rows))
+    return program.data.batches(ranks, 0)
 
 
 def _evaluation(program: Program) -> None:
@@ -125,9 +127,9 @@ def _of_metric(program: Program, name: str) -> str | None:
     return "a metric object adds up what it has seen; compute the batch's own by torchmetrics.functional, and Ebb adds it up over rows" if held else None
 
 
-def _gradient(program: Program, rank: int, batch: Any, rows: int) -> bytes:
+def _gradient(program: Program, rank: int, batch: Batches) -> bytes:
     # A copy, because user code may change its batch in place.
-    weight, loss = program.compute(rank, 0, copy.deepcopy(batch), rows, allow_nonfinite=True)
+    weight, loss = program.compute((rank,), 0, copy.deepcopy(batch), allow_nonfinite=True)
     digest = hashlib.sha256(raw_bytes(program.gradient_segment.bytes))
     digest.update(f"{weight.hex()} {loss.hex()}".encode())
     return digest.digest()

@@ -11,7 +11,7 @@ import torch
 from ebb import seeds
 from ebb.collator import Collator, Rows
 from ebb.job import Job
-from ebb.loader import ALLOWED, ReadAhead
+from ebb.loader import ALLOWED, ReadAhead, Turn
 from ebb.refuse import Refused, user_code
 from ebb.sampler import Sampler
 from ebb.segment import Segment
@@ -20,6 +20,16 @@ from ebb.segment import Segment
 WORKERS_MAX = 64
 # Places in the segment times counts of rows: few of each, and what is forgotten is only made again.
 VIEWS_MAX = 64
+
+#: Batches that make one gradient, in their order, each with its rows.
+Batches = list[tuple[Any, int]]
+
+
+def cut(rows: int, most: int | None) -> list[tuple[int, int]]:
+    """The beginning and end of each batch of so many rows at `most`: few, and as long as each other but for a row, since normalisation of a batch of one
+    or two rows that are left over would be refused or noise."""
+    count = -(-rows // (most or max(rows, 1)))
+    return [(rows * part // count, rows * (part + 1) // count) for part in range(count)]
 
 
 def moved(batch: Any, device: torch.device) -> Any:
@@ -38,12 +48,13 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 class SharedBatches:
-    """An Ebb dataset: the executor puts a batch into the segment, labels first, so that everything is aligned."""
+    """An Ebb dataset: the executor puts a batch into the segment, labels first, so that everything is aligned. What is for one gradient is cut into
+    batches of no more than `most` rows, where that is said."""
 
     steps_per_epoch: int | None = None
 
-    def __init__(self, sample: dict[str, Any], segment: Segment, job: Job, seed: int, cuda: bool) -> None:
-        self.sample, self.segment, self.seed, self.cuda, self.job = sample, segment, seed, cuda, job
+    def __init__(self, sample: dict[str, Any], segment: Segment, job: Job, seed: int, cuda: bool, most: int | None = None) -> None:
+        self.sample, self.segment, self.seed, self.cuda, self.job, self.most = sample, segment, seed, cuda, job, most
         # Tensors are a batch already; only a collate() that the user wrote has something to say.
         own = type(job).collate is not Job.collate and not type(job).__module__.startswith("ebb.")
         self.collate = job.collate if own else job.__dict__.get("_collate")
@@ -56,18 +67,21 @@ class SharedBatches:
         if self.collate is None or threads > 1:
             return
         loader = self.job.loader
-        self.ahead = Collator(self._collated, self.job, loader.get("num_workers") if isinstance(loader, dict) else None)
+        self.ahead = Collator(self._all_made, self.job, loader.get("num_workers") if isinstance(loader, dict) else None)
         for tensor in hidden:
             self.ahead.hide(tensor)
 
-    def batch(self, rank: int, step: int, rows: int, start: int = 0, number: int = 0) -> tuple[Any, int]:
-        """The batch that is in the segment from this byte on, as views of it, or what collate() makes of it."""
+    def batch(self, rank: int, step: int, rows: int) -> tuple[Any, int]:
+        """The batch that is in the segment from its beginning on, as views of it, or what collate() makes of it."""
         if rows == 0:
             return None, 0
-        if self.collate is None:
-            return self.tensors(rows, start)
-        asked = Rows(rank, step, start, rows, number)
-        return self.ahead.batch(asked) if self.ahead is not None and number else self._collated(asked, False), rows
+        return self._made(Rows(rank, step, 0, rows, 0), 0, (0, rows), False), rows
+
+    def batches(self, ranks: Turn, step: int, rows: int, start: int = 0, number: int = 0) -> Batches:
+        """What is in the segment from this byte on: the rows of these ranks, one after the other."""
+        asked = Rows(ranks[0], step, start, rows, number)
+        found = self.ahead.batch(asked) if self.ahead is not None and number and rows else self._all_made(asked, False)
+        return [(batch, end - begin) for batch, (begin, end) in zip(found, cut(rows, self.most))]
 
     def begin(self, following: Rows | None) -> None:
         """What is asked for next lies there already."""
@@ -78,13 +92,21 @@ class SharedBatches:
         """For how long batches that were begun ahead were waited for since this was asked last."""
         return self.ahead.waited_us() if self.ahead is not None else 0
 
-    def _collated(self, rows: Rows, apart: bool) -> Any:
+    def _all_made(self, rows: Rows, apart: bool) -> list[Any]:
+        return [self._made(rows, part, place, apart) for part, place in enumerate(cut(rows.count, self.most))]
+
+    def _made(self, rows: Rows, part: int, place: tuple[int, int], apart: bool) -> Any:
+        """The batch of the rows at this place among them, which is this part of them."""
         batch, _ = self.tensors(rows.count, rows.start)
+        begin, end = place
+        if end - begin < rows.count:
+            batch = batch[begin:end] if isinstance(batch, torch.Tensor) else tuple(tensor[begin:end] for tensor in batch)
+        if self.collate is None:
+            return batch
         if apart:  # collate() may write into it, and there has to be another try
             batch = batch.clone() if isinstance(batch, torch.Tensor) else _copied(*batch)
-        seeds.set_all(seeds.key(self.seed, "collate", rows.step, rows.rank), self.cuda and not apart)
+        seeds.set_all(seeds.key_of_part(self.seed, "collate", rows.step, rows.rank, part), self.cuda and not apart)
         with user_code("collate()"):
-            assert self.collate is not None
             return self.collate(batch)
 
     def tensors(self, rows: int, start: int = 0) -> tuple[Any, int]:
@@ -136,10 +158,14 @@ def _copied(features: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor,
 
 class OwnBatches:
     """A user's map-style dataset: each sample's fetch is seeded by (epoch, row), the collator by (step, rank). `purpose` tells the
-    chance of held-out rows from that of others; they are read when they are asked for, since nobody says which come next."""
+    chance of held-out rows from that of others; they are read when they are asked for, since nobody says which come next. What is for one gradient is
+    cut into batches of no more than `most` rows, where that is said; where it is of all the ranks that are hosted, these are one turn (`together`)."""
 
-    def __init__(self, job: Any, dataset: Any, sampler: Sampler, seed: int, purpose: str = "") -> None:
+    def __init__(
+        self, job: Any, dataset: Any, sampler: Sampler, seed: int, purpose: str = "", together: bool = False, most: int | None = None
+    ) -> None:
         self.job, self.dataset, self.sampler, self.seed, self.purpose = job, dataset, sampler, seed, purpose
+        self.together, self.most = together, most
         self.steps_per_epoch = sampler.steps_per_epoch
         options = _options(job.loader)
         if job.device != "cuda":
@@ -154,23 +180,30 @@ class OwnBatches:
         """These ranks are asked for next, from this step on."""
         if self.ahead is not None:
             with user_code("the dataset's loader"):
-                self.ahead.expect(ranks, step)
+                self.ahead.expect([tuple(ranks)] if self.together and ranks else [(rank,) for rank in ranks], step)
 
-    def batch(self, rank: int, step: int, _rows: int = 0, _start: int = 0) -> tuple[Any, int]:
-        """The batch and its rows, read ahead where the job asks for that."""
+    def batch(self, rank: int, step: int) -> tuple[Any, int]:
+        """One rank's batch, and its rows."""
+        found = self.batches((rank,), step)
+        return found[0] if found else (None, 0)
+
+    def batches(self, ranks: Turn, step: int) -> Batches:
+        """The rows of these ranks, one after the other; read ahead where the job asks for that."""
         if self.ahead is None:
-            return self.fetch(rank, step)
+            return self.fetch(ranks, step)
         with user_code("the dataset's loader"):
-            return self.ahead.fetch(rank, step)
+            return self.ahead.fetch(ranks, step)
 
-    def fetch(self, rank: int, step: int) -> tuple[Any, int]:
+    def fetch(self, ranks: Turn, step: int) -> Batches:
         """Fetches and collates."""
-        epoch, rows = self.sampler.rows_of(step, rank)
-        return (self.made(epoch, rows, rank, step), len(rows)) if rows else (None, 0)
+        found = [self.sampler.rows_of(step, rank) for rank in ranks]
+        epoch, rows = found[0][0], [row for _, of_rank in found for row in of_rank]
+        places = enumerate(cut(len(rows), self.most))
+        return [(self.made(epoch, rows[begin:end], ranks[0], step, part), end - begin) for part, (begin, end) in places]
 
-    def made(self, epoch: int, rows: list[int], rank: int, step: int) -> Any:
-        """The batch of these rows, as this rank reads them in this step. With one thread: a loader's process can have no more, and their
-        number may decide bits."""
+    def made(self, epoch: int, rows: list[int], rank: int, step: int, part: int = 0) -> Any:
+        """The batch of these rows, as this rank, or the first of several, reads them in this step. With one thread: a loader's process can have no
+        more, and their number may decide bits."""
         threads = torch.get_num_threads()
         if threads > 1:
             torch.set_num_threads(1)
@@ -180,7 +213,7 @@ class OwnBatches:
                 for row in rows:
                     seeds.set_all(seeds.key(self.seed, f"{self.purpose}sample", epoch, row))
                     samples.append(self.dataset[row])
-            seeds.set_all(seeds.key(self.seed, f"{self.purpose}collate", step, rank))
+            seeds.set_all(seeds.key_of_part(self.seed, f"{self.purpose}collate", step, rank, part))
             with user_code("collate()"):
                 return self.job.collate(samples)
         finally:

@@ -1,7 +1,8 @@
 """Takes each parameter's gradient out of autograd, into the memory where gradients are summed. Knows places, not what is computed.
 
 Large ones are taken by a hook as backward finishes them, so that each is freed at once and what is final can be said while the rest is
-computed. A hook costs as much as a small gradient does, so a model with few of them has each taken when backward is done.
+computed. A hook costs as much as a small gradient does, so a model with few of them has each taken when backward is done. Where several batches
+make one gradient, each backward adds to what those before it gave.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class Gradients:
         self.names, self.parameters = [name for name, _ in trainable], [p for _, p in trainable]
         #: How often each was finished in the last backward.
         self.counts = [0] * len(trainable)
+        #: Whether a backward before that one, of the same gradient, reached it.
+        self.before = [False] * len(trainable)
         #: The same in the self-check, once it has been seen.
         self.expected: list[int] | None = None
         #: Where they are taken to.
@@ -35,11 +38,24 @@ class Gradients:
         self.hooks = [p.register_post_accumulate_grad_hook(self._taker(index)) for index, p in enumerate(self.parameters)]
 
     def begin(self) -> None:
-        """A backward follows."""
+        """A gradient begins: a backward follows."""
         self.divisor = None
+        self.before[:] = [False] * len(self.before)
+        self._await()
+
+    def again(self) -> None:
+        """Another backward of the same gradient follows."""
+        self.before[:] = self.reached()
+        self._await()
+
+    def _await(self) -> None:
         for index, parameter in enumerate(self.parameters):
             parameter.grad = None
             self.counts[index] = 0
+
+    def reached(self) -> list[bool]:
+        """Of each, whether there is one."""
+        return [before or count > 0 for before, count in zip(self.before, self.counts)]
 
     def are_there(self) -> bool:
         """Whether some were computed already."""
@@ -50,18 +66,16 @@ class Gradients:
         self.divisor = ctypes.c_float(weight).value  # as the executor divides: by the nearest float32
         self.divided[:] = [False] * len(self.divided)
 
-    def nothing(self) -> None:
-        """Nothing was computed."""
-        self.begin()
-        self.end()
-
-    def end(self) -> None:
-        """Backward is done: what was not taken yet, and zeros where there is none."""
+    def done(self) -> None:
+        """A backward is done: what was not taken yet."""
         if not self.hooks:
             self._take_all()
+
+    def end(self) -> None:
+        """All are done: zeros where there is none."""
         weightless = self.divisor is not None and not self.divisor > 0
-        for index, count in enumerate(self.counts):
-            if count == 0 or weightless:
+        for index, reached in enumerate(self.reached()):
+            if not reached or weightless:
                 self.views[index].zero_()
             elif self.divisor is not None and not self.divided[index]:
                 self.views[index].div_(self.divisor)
@@ -91,17 +105,19 @@ class Gradients:
         return self.divisor is not None and self.divisor > 0 and alone and gradient.dtype is torch.float32
 
     def _take_all(self) -> None:
-        taken, views = [], []
+        taken, views, added, sums = [], [], [], []
         for index, parameter in enumerate(self.parameters):
             gradient = parameter.grad
             if gradient is None:
                 continue
             parameter.grad = None
             self.counts[index] = 1
-            taken.append(_plain(gradient))
-            views.append(self.views[index])
-        if taken:
-            with torch.no_grad():
+            (added if self.before[index] else taken).append(_plain(gradient))
+            (sums if self.before[index] else views).append(self.views[index])
+        with torch.no_grad():
+            if added:
+                torch._foreach_add_(sums, added)
+            if taken:
                 torch._foreach_copy_(views, taken)
                 if self.divisor is not None and self.divisor > 0:
                     torch._foreach_div_(views, self.divisor)
@@ -116,7 +132,7 @@ class Gradients:
             gradient = _plain(parameter.grad)
             parameter.grad = None
             view = self.views[index]
-            if counts[index] > 0:
+            if counts[index] > 0 or self.before[index]:
                 view.add_(gradient)
             elif self.divides(index, gradient):
                 torch.div(gradient, self.divisor, out=view)

@@ -35,6 +35,7 @@ class TrainerJob(Job):
         self._trainer = trainer
         self._sums: bool | None = None
         args = trainer.args
+        self.micro_batch_rows = getattr(trainer, "micro_batch_rows", None)
         self.loader = {"num_workers": int(getattr(args, "dataloader_num_workers", 0) or 0)}
         _refuse_methods(trainer)
         _refuse_arguments(args)

@@ -36,6 +36,9 @@ class Job:
     #: Arguments for `torch.utils.data.DataLoader` where the job has a dataset of its own: `num_workers` (of each executor; without any,
     #: rows are read in the step; of an Ebb dataset, whether collate() is called ahead however quick it is, and with 0 never), `prefetch_factor`, `pin_memory`, `timeout`, `multiprocessing_context`.
     loader: dict[str, Any] = {}
+    #: Rows that loss() is given at most where the job file says `determinism: none`; without it, all those of the logical workers that an executor
+    #: hosts.
+    micro_batch_rows: int | None = None
 
     def __new__(cls, *_args: Any, **_named: Any) -> Job:
         job = super().__new__(cls)

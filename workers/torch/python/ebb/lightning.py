@@ -83,6 +83,7 @@ class LightningJob(Job):
         self._is_set_up = False
         self._by_epoch, self._every = False, 1
         self._dataset, self._collate_rows = None, None
+        self.micro_batch_rows = getattr(module, "micro_batch_rows", None)
         self._refuse()
         module.trainer = self._data.trainer = StubTrainer(self)
         module.log, module.log_dict = self._log, self._log_dict

@@ -1,4 +1,4 @@
-"""Reads batches ahead in processes of torch's DataLoader: those that the executor says are next, and on along the same ranks.
+"""Reads batches ahead in processes of torch's DataLoader: those that the executor says are next, and on along the same turns.
 
 Where another batch is asked for, reading begins anew there. What a batch holds never depends on it.
 """
@@ -12,23 +12,25 @@ import torch
 from ebb import numerics
 from ebb.refuse import NonFinite, OutOfMemory, Refused, UserError, describe
 
-Key = tuple[int, int]
+#: The ranks whose rows are read together.
+Turn = tuple[int, ...]
+Key = tuple[Turn, int]
 ALLOWED = {"num_workers", "pin_memory", "prefetch_factor", "multiprocessing_context", "timeout"}
 FAILURES = {"refused": Refused, "nonfinite": NonFinite, "memory": OutOfMemory}
 
 
 class Plan:
-    """The (rank, step) to come, without end: every rank of a step, then of the next."""
+    """The (turn, step) to come, without end: every turn of a step, then of the next."""
 
     def __init__(self) -> None:
-        self.step, self.place, self.ranks = 0, 0, [0]
+        self.step, self.place, self.turns = 0, 0, [(0,)]
 
     def __iter__(self) -> Iterator[Key]:
-        step, place, ranks = self.step, self.place, list(self.ranks)
+        step, place, turns = self.step, self.place, list(self.turns)
         while True:
-            yield ranks[place], step
+            yield turns[place], step
             place += 1
-            if place == len(ranks):
+            if place == len(turns):
                 step, place = step + 1, 0
 
 
@@ -44,9 +46,9 @@ class Failure:
 
 
 class Batches:
-    """A dataset whose rows are whole batches."""
+    """A dataset whose rows are all that is for one gradient."""
 
-    def __init__(self, fetch: Callable[[int, int], Any]) -> None:
+    def __init__(self, fetch: Callable[[Turn, int], Any]) -> None:
         self.fetch = fetch
 
     def __getitem__(self, key: Key) -> Any:
@@ -57,9 +59,9 @@ class Batches:
 
 
 class ReadAhead:
-    """`fetch(rank, step)`, from processes that have it already wherever it was foreseen."""
+    """`fetch(turn, step)`, from processes that have it already wherever it was foreseen."""
 
-    def __init__(self, fetch: Callable[[int, int], Any], options: dict[str, Any]) -> None:
+    def __init__(self, fetch: Callable[[Turn, int], Any], options: dict[str, Any]) -> None:
         self.plan = Plan()
         self.batches = Batches(fetch)
         self.chosen = {name: value for name, value in options.items() if name in ALLOWED and value is not None}
@@ -68,16 +70,16 @@ class ReadAhead:
         self.next: Iterator[Key] = iter(self.plan)
         self.expected: Key | None = None
 
-    def expect(self, ranks: list[int], step: int) -> None:
-        """These ranks are asked for next, in this order, from this step on: reading them begins."""
-        if ranks and (self.expected != (ranks[0], step) or self.plan.ranks != ranks):
-            self._begin(ranks, step, 0)
+    def expect(self, turns: list[Turn], step: int) -> None:
+        """These turns are asked for next, in this order, from this step on: reading them begins."""
+        if turns and (self.expected != (turns[0], step) or self.plan.turns != turns):
+            self._begin(turns, step, 0)
 
-    def fetch(self, rank: int, step: int) -> Any:
-        """The batch of this rank and step."""
-        if self.expected != (rank, step):
-            ranks = self.plan.ranks if rank in self.plan.ranks else [rank]
-            self._begin(ranks, step, ranks.index(rank))
+    def fetch(self, turn: Turn, step: int) -> Any:
+        """What this turn reads in this step."""
+        if self.expected != (turn, step):
+            turns = self.plan.turns if turn in self.plan.turns else [turn]
+            self._begin(turns, step, turns.index(turn))
         assert self.ahead is not None
         try:
             found = next(self.ahead)
@@ -89,8 +91,8 @@ class ReadAhead:
             raise found.error()
         return found
 
-    def _begin(self, ranks: list[int], step: int, place: int) -> None:
-        self.plan.ranks, self.plan.step, self.plan.place = list(ranks), step, place
+    def _begin(self, turns: list[Turn], step: int, place: int) -> None:
+        self.plan.turns, self.plan.step, self.plan.place = list(turns), step, place
         self.expected = None
         if self.loader is None:
             self.loader = torch.utils.data.DataLoader(

@@ -16,7 +16,7 @@ import torch
 from ebb import attributes, compiled, guard, numerics, python_state, schedulers, seeds
 from ebb.build import Parts, Settings, build
 from ebb.collator import Rows
-from ebb.data import OwnBatches, SharedBatches, Stopwatch, moved
+from ebb.data import Batches, OwnBatches, SharedBatches, Stopwatch, moved
 from ebb.gradients import Gradients
 from ebb.job import Job
 from ebb.layout import Layout, Slot, gradient_slots
@@ -191,42 +191,57 @@ class Program:
         number: int = 0,
         following: Rows | None = None,
         mean: bool = False,
+        others: tuple[int, ...] = (),
     ) -> tuple[float, float, int]:
         """The gradient of this rank's rows of this step, from this byte of the batch segment on, into the memory of this number: (weight, loss,
         microseconds waited for data). Who is to `say` which stretches are final is given them as backward finishes them, unless that happens on a device first.
         The rows have a number where they stay until the gradient is there; those that are asked for next may lie there too. Of a job's only logical
-        worker the gradient may be asked for as the `mean`, divided by its weight."""
+        worker the gradient may be asked for as the `mean`, divided by its weight. Without determinism it is of the rows of `others` as well."""
         self._use(place)
+        ranks = (rank, *others)
         if isinstance(self.data, SharedBatches):
-            batch, rows = self.data.batch(rank, step, rows, start, number)
+            batches = self.data.batches(ranks, step, rows, start, number)
             waited_us = self.data.waited_us()
             self.data.begin(following)
         else:
             watch = Stopwatch()
-            batch, rows = self.data.batch(rank, step)
+            batches = self.data.batches(ranks, step)
             waited_us = watch.elapsed_us()
-        self.gradients.parts.begin(None if self.apart else say)
         try:
-            weight, loss = self.compute(rank, step, batch, rows, mean=mean)
+            weight, loss = self.compute(ranks, step, batches, say, mean=mean)
         finally:
             self.gradients.parts.end()
         return weight, loss, waited_us
 
-    def compute(self, rank: int, step: int, batch: Any, rows: int, allow_nonfinite: bool = False, mean: bool = False) -> tuple[float, float]:
-        """The gradient of a batch: weight and loss."""
+    def compute(
+        self, ranks: tuple[int, ...], step: int, batches: Batches, say: Callable[[bytes], None] | None = None, allow_nonfinite: bool = False, mean: bool = False
+    ) -> tuple[float, float]:
+        """The gradient of these ranks' batches, added up: weight and loss."""
         self._load_buffers()
-        if rows == 0:
-            self.gradients.nothing()
-            self._hand_out(rank)
-            return 0.0, 0.0
         for module, training in self.modes:
             if module.training is not training:
                 module.training = training
+        self.job.__dict__["step"] = step
         self.gradients.begin()
+        weight, loss = 0.0, 0.0
+        for part, (batch, _) in enumerate(batches):
+            if part > 0:
+                self.gradients.again()
+            seeds.set_all(seeds.key_of_part(self.seed, "gradient", ranks[0], step, part), self.cuda)
+            # What is finished before the last batch is not final.
+            self.gradients.parts.begin(say if part + 1 == len(batches) and not self.apart else None)
+            of_batch = self._of_batch(batch, mean)
+            if not allow_nonfinite and not math.isfinite(of_batch[1]):
+                raise NonFinite(f"the loss of step {step}, rank {ranks[0]} is {of_batch[1]}")
+            weight, loss = weight + of_batch[0], loss + of_batch[1]
+        self.gradients.end()
+        self._hand_out(gives_buffers=0 in ranks)
+        return weight, loss
+
+    def _of_batch(self, batch: Any, mean: bool) -> tuple[float, float]:
+        """Adds a batch's gradient to those before it: its weight and loss."""
         if self.cuda:
             batch = moved(batch, self.device)
-        self.job.__dict__["step"] = step
-        seeds.set_all(seeds.key(self.seed, "gradient", rank, step), self.cuda)
         with user_code("loss()"):
             returned = self.job.loss(self.model, batch)
         if self.gradients.are_there():
@@ -241,25 +256,22 @@ class Program:
         with user_code("backward"):
             loss.backward()
         loss_value, weight_value = float(loss.detach()), _number(weight)
-        if not allow_nonfinite and not math.isfinite(loss_value):
-            raise NonFinite(f"the loss of step {step}, rank {rank} is {loss_value}")
         if not (math.isfinite(weight_value) and weight_value >= 0):
             raise Refused(f"loss() returned the weight {weight_value}; it must be a finite number from 0")
         self._check_parameters()
         self.gradients.check()
-        self.gradients.end()
-        self._hand_out(rank)
+        self.gradients.done()
         return weight_value, loss_value
 
-    def _hand_out(self, rank: int) -> None:
-        """Completes the gradient segment: the device's gradient, touched bits, rank 0's buffers."""
+    def _hand_out(self, gives_buffers: bool) -> None:
+        """Completes the gradient segment: the device's gradient, touched bits, the buffers of who computed for rank 0."""
         if self.apart:
             self.host_gradient.copy_(self.gradient_flat)
-        touched = [1.0 if count else 0.0 for count in self.gradients.counts]
+        touched = [1.0 if reached else 0.0 for reached in self.gradients.reached()]
         struct.pack_into(f"<{len(touched)}f", self.gradient_segment.map, self.gradient_elements * WORD_BYTES, *touched)
         if not self.buffers:
             return
-        if rank == 0:
+        if gives_buffers:
             self._collect_buffers()
             self.place.buffers.copy_(_halves(self.working_buffers.cpu()))
         else:

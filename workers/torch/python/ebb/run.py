@@ -77,6 +77,7 @@ def _settings(options: argparse.Namespace) -> Any:
     def chosen(option: Any, name: str, default: int) -> int:
         return int(option if option is not None else spec.get(name) if spec.get(name) is not None else default)
 
+    workers_max = int(options.workers or most or 1)
     device = options.device or spec.get("device") or "cpu"
     if device not in DEVICES:
         raise Refused(f"the spec's `device` is {device!r}; it must be {' or '.join(DEVICES)}")
@@ -88,7 +89,8 @@ def _settings(options: argparse.Namespace) -> Any:
         code=os.path.abspath(code),
         spec=spec,
         seed=chosen(options.seed, "seed", 0),
-        workers=int(options.workers or most or 1),
+        workers=workers_max,
+        hosted_max=workers_max if spec.get("determinism") == "none" else None,
         batch_size=chosen(options.batch_size, "batch_size", 32),
         threads=chosen(options.threads, "threads", 1),
         device=device,
@@ -168,15 +170,18 @@ def train_step(program: Any, step: int, steps: int) -> float:
 
     flat = program.gradient_segment.bytes.view(_float32())
 
+    # Without determinism, as an executor that hosts them all.
+    others = tuple(range(1, program.settings.workers)) if program.settings.hosted_max is not None else ()
+
     def leaf(rank: int) -> tuple[Any, float, float]:
-        weight, loss, _ = program.gradient(rank, step)
+        weight, loss, _ = program.gradient(rank, step, others=others)
         return flat.clone(), weight, loss
 
     def join(left: tuple[Any, float, float], right: tuple[Any, float, float]) -> tuple[Any, float, float]:
         left[0].add_(right[0])
         return left[0], left[1] + right[1], left[2] + right[2]
 
-    gradient, weight, loss = tree.tree(0, program.settings.workers, leaf, join)
+    gradient, weight, loss = tree.tree(0, program.settings.workers - len(others), leaf, join)
     mean = gradient[: program.gradient_elements]
     tree.divide(mean, weight)
     tree.clip(mean, program.settings.spec.get("gradient_clip_norm"))

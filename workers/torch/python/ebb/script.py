@@ -30,6 +30,7 @@ def fit(
     state: Any = None,
     on_step: Callable[[Any, int], None] | None = None,
     loader: dict[str, Any] | None = None,
+    micro_batch_rows: int | None = None,
     steps: int | None = None,
     epochs: int | None = None,
     batch_size: int = 32,
@@ -42,7 +43,7 @@ def fit(
     """
     job = ScriptJob(model, loss, optimizer, dataset, scheduler, collate, evaluate, state, on_step)
     job._held_out = held_out
-    job.loader = loader or {}
+    job.loader, job.micro_batch_rows = loader or {}, micro_batch_rows
     if _declared is not None:
         _declared.append(job)
         return None

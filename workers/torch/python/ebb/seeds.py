@@ -15,6 +15,11 @@ def key(seed: int, purpose: str, *numbers: int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
+def key_of_part(seed: int, purpose: str, first: int, second: int, part: int) -> int:
+    """The same of one part of several; the first has the chance of what is whole."""
+    return key(seed, purpose, first, second, *([part] if part else []))
+
+
 def set_all(value: int, cuda: bool = False) -> None:
     """Sets torch's, Python's and, where it is loaded, NumPy's generators."""
     torch.default_generator.manual_seed(value)  # a hundredth of the cost of torch.manual_seed, which visits every device type

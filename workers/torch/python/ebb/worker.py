@@ -29,9 +29,9 @@ FRAME_LIMIT_BYTES = 64 << 20
 READ_BYTES, DESCRIPTORS_MAX = 4096, 5
 ANCILLARY_BYTES = socket.CMSG_SPACE(DESCRIPTORS_MAX * array.array("i").itemsize)
 # A request for a gradient: rank, step, the batch's first byte and its rows, the memory's number, whether stretches are told, whether it is divided by
-# its weight. Then, where there is one, the batch's number; then, where it lies there already, rank, step, first byte, rows and number of the batch
-# that is asked for next.
-GRADIENT, NUMBER, FOLLOWING = struct.Struct("<HQQIQ??"), struct.Struct("<Q"), struct.Struct("<HQQIQ")
+# its weight, and how many other ranks' rows it is of as well. Then these ranks; then, where there is one, the batch's number; then, where it lies there
+# already, rank, step, first byte, rows and number of the batch that is asked for next.
+GRADIENT, NUMBER, FOLLOWING = struct.Struct("<HQQIQ??H"), struct.Struct("<Q"), struct.Struct("<HQQIQ")
 PR_SET_PDEATHSIG = 1
 
 
@@ -214,12 +214,14 @@ class Server:
         raise RuntimeError(f"{kind!r} is no request of this protocol")
 
     def _gradient(self, payload: bytes) -> bytes:
-        rank, step, start, rows, place, wanted, mean = GRADIENT.unpack_from(payload)
-        (number,) = NUMBER.unpack_from(payload, GRADIENT.size) if len(payload) > GRADIENT.size else (0,)
-        following = payload[GRADIENT.size + NUMBER.size :]
+        rank, step, start, rows, place, wanted, mean, count = GRADIENT.unpack_from(payload)
+        others = struct.unpack_from(f"<{count}H", payload, GRADIENT.size)
+        end = GRADIENT.size + 2 * count
+        (number,) = NUMBER.unpack_from(payload, end) if len(payload) > end else (0,)
+        following = payload[end + NUMBER.size :]
         after = self.rows(*FOLLOWING.unpack(following)) if following else None
         say = self.say_part if wanted else None
-        weight, loss, waited_us = self.program.gradient(rank, step, rows, place, say, start, number, after, mean)
+        weight, loss, waited_us = self.program.gradient(rank, step, rows, place, say, start, number, after, mean, others)
         return struct.pack("<ddQ", weight, loss, waited_us)
 
     def _build(self, message: dict[str, Any]) -> tuple[bytes, list[int]]:

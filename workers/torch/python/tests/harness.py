@@ -129,12 +129,15 @@ class Worker:
         """Says which ranks come next."""
         self.ask(b"N", struct.pack(f"<Q{len(ranks)}H", step, *ranks))
 
-    def compute(self, rank: int, step: int, rows: int = 0, start: int = 0, mean: bool = False) -> tuple[torch.Tensor, float, float]:
-        """A rank's gradient with what travels along, its weight and its loss; or that gradient divided by its weight."""
-        weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", struct.pack("<HQQIQ??", rank, step, start, rows, 1, False, mean))[0])
+    def compute(
+        self, rank: int, step: int, rows: int = 0, start: int = 0, mean: bool = False, others: tuple[int, ...] = ()
+    ) -> tuple[torch.Tensor, float, float]:
+        """A rank's gradient with what travels along, its weight and its loss; or that gradient divided by its weight; or that of others as well."""
+        payload = struct.pack(f"<HQQIQ??H{len(others)}H", rank, step, start, rows, 1, False, mean, len(others), *others)
+        weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", payload)[0])
         return self.gradient_view().clone(), weight, loss
 
-    def compute_in_parts(self, rank: int, step: int) -> tuple[torch.Tensor, float, float, list[list[tuple[int, int]]]]:
+    def compute_in_parts(self, rank: int, step: int, others: tuple[int, ...] = ()) -> tuple[torch.Tensor, float, float, list[list[tuple[int, int]]]]:
         """The same, with the stretches of each message that came before. Asserts that what was final then is what it is at the end."""
         said, copies = [], []
 
@@ -142,7 +145,7 @@ class Worker:
             said.append(list(struct.iter_unpack("<QQ", stretches)))
             copies.extend((start, self.gradient_view()[start:end].clone()) for start, end in said[-1])
 
-        payload = struct.pack("<HQQIQ??", rank, step, 0, 0, 1, True, False)
+        payload = struct.pack(f"<HQQIQ??H{len(others)}H", rank, step, 0, 0, 1, True, False, len(others), *others)
         weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", payload, before=heard)[0])
         gradient = self.gradient_view().clone()
         for start, copy in copies:

@@ -23,7 +23,7 @@ import ebb
 from ebb import environment, initial, libm, numerics, python_state, run, sampler, schedule, seeds, tensors, tree
 from ebb.build import steps_total
 from ebb.layout import Layout, gradient_slots, is_dense
-from ebb.loader import ReadAhead
+from ebb.loader import ReadAhead, Turn
 from ebb.refuse import Refused, UserError, describe, user_code
 
 
@@ -203,33 +203,33 @@ class Loader(unittest.TestCase):
     def test_what_is_expected_is_read_ahead_and_any_other_begins_anew(self) -> None:
         ahead, begun = ReadAhead(who, {"num_workers": 1}), []
         begin = ahead._begin
-        ahead._begin = lambda ranks, step, place: (begun.append((ranks, step, place)), begin(ranks, step, place))
-        asked = [(rank, step) for step in (0, 1, 2) for rank in (0, 1)] + [(0, 7), (1, 7), (1, 8), (5, 8), (5, 9)]
-        ahead.expect([0, 1], 0)
-        for rank, step in asked:
-            key, process = ahead.fetch(rank, step)
-            self.assertEqual((rank, step), key)
+        ahead._begin = lambda turns, step, place: (begun.append((turns, step, place)), begin(turns, step, place))
+        asked = [((rank,), step) for step in (0, 1, 2) for rank in (0, 1)] + [((0,), 7), ((1,), 7), ((1,), 8), ((5,), 8), ((5,), 9)]
+        ahead.expect([(0,), (1,)], 0)
+        for turn, step in asked:
+            key, process = ahead.fetch(turn, step)
+            self.assertEqual((turn, step), key)
             self.assertNotEqual(os.getpid(), process)
-        self.assertEqual([([0, 1], 0, 0), ([0, 1], 7, 0), ([0, 1], 8, 1), ([5], 8, 0)], begun)
-        ahead.expect([5], 10)
+        self.assertEqual([([(0,), (1,)], 0, 0), ([(0,), (1,)], 7, 0), ([(0,), (1,)], 8, 1), ([(5,)], 8, 0)], begun)
+        ahead.expect([(5,)], 10)
         self.assertEqual(4, len(begun), "it is what follows anyway")
-        ahead.expect([5, 6], 10)
-        self.assertEqual(([5, 6], 10, 0), begun[-1])
+        ahead.expect([(5, 6)], 10)
+        self.assertEqual(([(5, 6)], 10, 0), begun[-1])
 
     def test_what_fails_in_another_process_is_told_as_it_is_here(self) -> None:
         ahead = ReadAhead(fails, {"num_workers": 1})
         for error, text in ((Refused, "no such row"), (UserError, "KeyError in the dataset: 'row'")):
             with self.assertRaisesRegex(error, text) as caught:
-                ahead.fetch(0 if error is Refused else 1, 0)
+                ahead.fetch((0,) if error is Refused else (1,), 0)
         self.assertIn("fails", caught.exception.lines)
 
 
-def who(rank: int, step: int) -> tuple[tuple[int, int], int]:
-    return (rank, step), os.getpid()
+def who(turn: Turn, step: int) -> tuple[tuple[Turn, int], int]:
+    return (turn, step), os.getpid()
 
 
-def fails(rank: int, _step: int) -> None:
-    if rank == 0:
+def fails(turn: Turn, _step: int) -> None:
+    if turn == (0,):
         raise Refused("no such row")
     with user_code("the dataset"):
         raise KeyError("row")
