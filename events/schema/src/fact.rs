@@ -1359,3 +1359,16 @@ pub struct Member {
     #[n(2)]
     pub ranks: Vec<Rank>,
 }
+
+/// The host that an executor is on, of its address (`HOST:PORT`): two that listen at one are beside each other.
+#[must_use]
+pub fn host_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
+/// A number for each host that addresses are at, by the first of them that is.
+pub fn hosts<'a>(addresses: impl Iterator<Item = &'a str>) -> Vec<u16> {
+    let mut numbers = std::collections::BTreeMap::new();
+    let number = |(at, address): (u16, &'a str)| *numbers.entry(host_of(address)).or_insert(at);
+    (0..).zip(addresses).map(number).collect()
+}

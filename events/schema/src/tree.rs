@@ -83,53 +83,72 @@ pub fn fold<T>(node: Node, leaf: &mut impl FnMut(Node) -> Option<T>, add: &mut i
     Some(add(left, right))
 }
 
-/// Places `workers` ranks on `members` members (1 ..= workers): sizes differ by at most one, larger shares first, each share
+/// A member whose ranks are placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hosting<'a> {
+    /// Its host: members of one have the same number.
+    pub host: u16,
+    /// What it hosts so far, sorted; nothing, if it is new.
+    pub ranks: &'a [Rank],
+}
+
+/// Places `workers` ranks on `members` members (1 ..= workers) of one host: sizes differ by at most one, larger shares first, each share
 /// made of few tree nodes. Member i gets the i-th list, sorted.
 #[must_use]
 pub fn place(workers: u16, members: u16) -> Vec<Vec<Rank>> {
-    let workers = workers.max(1);
-    let nobody_hosts = vec![Vec::new(); usize::from(members.clamp(1, workers))];
-    let sizes = sizes(workers, &nobody_hosts);
-    fill(workers, nobody_hosts, &sizes)
+    place_on(workers, &vec![0; usize::from(members.clamp(1, workers.max(1)))])
 }
 
-/// Places the ranks again when members came or went. `before` is what each of the members (1 ..= workers) hosts so far, sorted; nothing, if it is new. Sizes
-/// differ by at most one.
+/// The same for members of several hosts, of which each is named: also what the members of a host get together is made of few nodes, because they sum
+/// those before anything is sent to another host.
+#[must_use]
+pub fn place_on(workers: u16, hosts: &[u16]) -> Vec<Vec<Rank>> {
+    let workers = workers.max(1);
+    let nobody_hosts = vec![Vec::new(); hosts.len()];
+    let sizes = sizes(workers, &nobody_hosts);
+    fill(workers, nobody_hosts, &sizes, &by_host(hosts))
+}
+
+/// Places the ranks again when members came or went. `before` are the members (1 ..= workers). Sizes differ by at most one.
 ///
 /// If nobody is new, only ranks move that nobody hosts any more: whoever hosts a rank has its samples at hand. That goes on until somebody would host
 /// more than [`nodes_max`] nodes, because each is one more gradient to hold and to send, at every step. Then, and when somebody is new, the shares are
-/// those of [`place`], and everybody gets one that has most of what it hosts.
+/// those of [`place_on`], and everybody gets one that has most of what it hosts.
 #[must_use]
-pub fn place_again(workers: u16, before: &[&[Rank]]) -> Vec<Vec<Rank>> {
+pub fn place_again(workers: u16, before: &[Hosting<'_>]) -> Vec<Vec<Rank>> {
     let workers = workers.max(1);
     let before = &before[..before.len().min(usize::from(workers))];
     if before.is_empty() {
         return Vec::new();
     }
-    let stay = before.iter().all(|ranks| !ranks.is_empty()).then(|| fill_up(workers, before)).flatten();
-    stay.unwrap_or_else(|| matched(place(workers, before.len() as u16), before))
+    let hosts: Vec<u16> = before.iter().map(|member| member.host).collect();
+    let stay = before.iter().all(|member| !member.ranks.is_empty()).then(|| fill_up(workers, before, &by_host(&hosts)));
+    stay.flatten().unwrap_or_else(|| matched_by_host(place_on(workers, &hosts), before, &by_host(&hosts)))
 }
 
 /// Places the ranks where not all members are equally fast, so that the slowest is done as soon as it can be: `unit_us` is how long one rank takes each of the
 /// members, of which `before` says what they host. Everybody hosts one at least. Ranks move as [`place_again`] moves them, after who hosts too many has let its
 /// last ones go. (Amoeba §5.4 replaces a straggler; a rank is the smallest thing to take from one.)
 #[must_use]
-pub fn place_by_speed(workers: u16, before: &[&[Rank]], unit_us: &[u64]) -> Vec<Vec<Rank>> {
+pub fn place_by_speed(workers: u16, before: &[Hosting<'_>], unit_us: &[u64]) -> Vec<Vec<Rank>> {
     let before = &before[..before.len().min(usize::from(workers.max(1)))];
     let mut sizes = vec![1u16; before.len()];
     for _ in before.len()..usize::from(workers) {
         let would_take = |member: usize| u64::from(sizes[member] + 1).saturating_mul(unit_us[member].max(1));
         // Of equals rather one that keeps a rank.
-        let lacks = |member: usize| usize::from(sizes[member]) < before[member].len();
+        let lacks = |member: usize| usize::from(sizes[member]) < before[member].ranks.len();
         let next = (0..sizes.len()).min_by_key(|&member| (would_take(member), !lacks(member), member));
         if let Some(next) = next {
             sizes[next] += 1;
         }
     }
-    let kept = before.iter().zip(&sizes).map(|(ranks, size)| ranks[..ranks.len().min(usize::from(*size))].to_vec());
-    let placed = fill(workers, kept.collect(), &sizes);
-    let scattered = placed.iter().any(|ranks| is_scattered(workers, ranks));
-    if scattered { fill(workers, vec![Vec::new(); sizes.len()], &sizes) } else { placed }
+    let kept =
+        |(member, size): (&Hosting<'_>, &u16)| member.ranks[..member.ranks.len().min(usize::from(*size))].to_vec();
+    let kept = before.iter().zip(&sizes).map(kept).collect();
+    let by_host = by_host(&before.iter().map(|member| member.host).collect::<Vec<_>>());
+    let placed = fill(workers, kept, &sizes, &by_host);
+    let scattered = are_scattered(workers, &placed, &by_host);
+    if scattered { fill(workers, vec![Vec::new(); sizes.len()], &sizes, &by_host) } else { placed }
 }
 
 /// How long the slowest member takes for the ranks that it hosts.
@@ -151,16 +170,40 @@ pub fn nodes_max(workers: u16, ranks: u16) -> usize {
     (ranks.max(1).ilog2() + 1).min(levels) as usize
 }
 
+/// Whether a member's share, or what members of one host have together, is.
+fn are_scattered(workers: u16, placed: &[Vec<Rank>], by_host: &[Vec<usize>]) -> bool {
+    placed.iter().any(|ranks| is_scattered(workers, ranks))
+        || by_host.iter().any(|members| is_scattered(workers, &together(placed, members)))
+}
+
+/// Members by their hosts, both in order.
+fn by_host(hosts: &[u16]) -> Vec<Vec<usize>> {
+    let mut members: Vec<(u16, Vec<usize>)> = Vec::new();
+    for (member, host) in hosts.iter().enumerate() {
+        match members.iter_mut().find(|(of, _)| of == host) {
+            Some((_, there)) => there.push(member),
+            None => members.push((*host, vec![member])),
+        }
+    }
+    members.into_iter().map(|(_, there)| there).collect()
+}
+
+/// What some members host, sorted.
+fn together(hosted: &[Vec<Rank>], members: &[usize]) -> Vec<Rank> {
+    let mut ranks: Vec<Rank> = members.iter().flat_map(|&member| hosted[member].iter().copied()).collect();
+    ranks.sort_unstable();
+    ranks
+}
+
 /// Everybody keeps what it hosts and gets of the rest, unless that would be out of balance or too scattered.
-fn fill_up(workers: u16, before: &[&[Rank]]) -> Option<Vec<Vec<Rank>>> {
-    let hosted: Vec<Vec<Rank>> = before.iter().map(|ranks| ranks.to_vec()).collect();
+fn fill_up(workers: u16, before: &[Hosting<'_>], by_host: &[Vec<usize>]) -> Option<Vec<Vec<Rank>>> {
+    let hosted: Vec<Vec<Rank>> = before.iter().map(|member| member.ranks.to_vec()).collect();
     let sizes = sizes(workers, &hosted);
     if hosted.iter().zip(&sizes).any(|(ranks, size)| ranks.len() > usize::from(*size)) {
         return None;
     }
-    let placed = fill(workers, hosted, &sizes);
-    let scattered = placed.iter().any(|ranks| is_scattered(workers, ranks));
-    (!scattered).then_some(placed)
+    let placed = fill(workers, hosted, &sizes, by_host);
+    (!are_scattered(workers, &placed, by_host)).then_some(placed)
 }
 
 /// How many ranks each member is to host: those that host most already get the larger shares, then the first ones.
@@ -174,20 +217,36 @@ fn sizes(workers: u16, hosted: &[Vec<Rank>]) -> Vec<u16> {
     sizes
 }
 
-/// Gives each member of the ranks that nobody hosts what it lacks of its size, in blocks of powers of two, largest first, rather one that makes a larger node
+/// Gives each member what it lacks of its size: first of the ranks that nobody hosts to each host, then of those to each of its members.
+fn fill(workers: u16, mut hosted: Vec<Vec<Rank>>, sizes: &[u16], by_host: &[Vec<usize>]) -> Vec<Vec<Rank>> {
+    let all: Vec<Rank> = (0..workers).map(Rank).collect();
+    let of_hosts: Vec<Vec<Rank>> = by_host.iter().map(|members| together(&hosted, members)).collect();
+    let sizes_of = |members: &Vec<usize>| members.iter().map(|&member| sizes[member]).sum();
+    let placed = fill_from(workers, &all, of_hosts, &by_host.iter().map(sizes_of).collect::<Vec<u16>>());
+    for (members, ranks) in by_host.iter().zip(&placed) {
+        let there = members.iter().map(|&member| std::mem::take(&mut hosted[member])).collect();
+        let sizes: Vec<u16> = members.iter().map(|&member| sizes[member]).collect();
+        for (member, ranks) in members.iter().zip(fill_from(workers, ranks, there, &sizes)) {
+            hosted[*member] = ranks;
+        }
+    }
+    hosted
+}
+
+/// Gives each member of those ranks of `all` that nobody hosts what it lacks of its size, in blocks of powers of two, largest first, rather one that makes a larger node
 /// with what the member hosts, and otherwise of the smallest block that is free.
 ///
 /// With nothing hosted that always finds a block as large as it is asked for: when one of size b is, every larger request is served, so what is free is a
-/// multiple of b plus the tree's own blocks below b, which together are smaller than b; hence some block of at least b is free. Otherwise what is
-/// lacking is made of smaller ones.
-fn fill(workers: u16, mut hosted: Vec<Vec<Rank>>, sizes: &[u16]) -> Vec<Vec<Rank>> {
+/// multiple of b plus blocks below b of `all` itself, one of each size at most, which together are smaller than b; hence some block of at least b is free.
+/// Otherwise what is lacking is made of smaller ones.
+fn fill_from(workers: u16, all: &[Rank], mut hosted: Vec<Vec<Rank>>, sizes: &[u16]) -> Vec<Vec<Rank>> {
     let mut hosts: Vec<Option<usize>> = vec![None; usize::from(workers)];
     for (member, ranks) in hosted.iter().enumerate() {
         for rank in ranks.iter().filter(|rank| rank.0 < workers) {
             hosts[usize::from(rank.0)] = Some(member);
         }
     }
-    let unhosted: Vec<Rank> = (0..workers).map(Rank).filter(|rank| hosts[usize::from(rank.0)].is_none()).collect();
+    let unhosted: Vec<Rank> = all.iter().copied().filter(|rank| hosts[usize::from(rank.0)].is_none()).collect();
     let mut free: Vec<Node> = Node::root(workers).cover(&unhosted).into_iter().flat_map(Node::powers_of_two).collect();
     for size in (0..u16::BITS).rev().map(|bit| 1u16 << bit) {
         for (member, ranks) in hosted.iter_mut().enumerate() {
@@ -217,12 +276,34 @@ fn fill(workers: u16, mut hosted: Vec<Vec<Rank>>, sizes: &[u16]) -> Vec<Vec<Rank
     hosted
 }
 
-/// Gives each member one of the shares: of all pairs first the one that has most in common.
-fn matched(shares: Vec<Vec<Rank>>, before: &[&[Rank]]) -> Vec<Vec<Rank>> {
+/// Gives each member one of the shares, which are placed on their hosts: first to hosts of as many members those of one host, then to their members.
+fn matched_by_host(shares: Vec<Vec<Rank>>, before: &[Hosting<'_>], by_host: &[Vec<usize>]) -> Vec<Vec<Rank>> {
+    let hosted: Vec<Vec<Rank>> = before.iter().map(|member| member.ranks.to_vec()).collect();
+    let mut placed = vec![Vec::new(); before.len()];
+    let mut counts: Vec<usize> = by_host.iter().map(Vec::len).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    for count in counts {
+        let alike: Vec<&Vec<usize>> = by_host.iter().filter(|members| members.len() == count).collect();
+        let of_hosts = |of: &[Vec<Rank>]| alike.iter().map(|members| together(of, members)).collect::<Vec<_>>();
+        let of_host = matched(&of_hosts(&shares), &of_hosts(&hosted));
+        for (members, gets) in alike.iter().zip(of_host) {
+            let of = |of: &[Vec<Rank>], members: &[usize]| members.iter().map(|&m| of[m].clone()).collect::<Vec<_>>();
+            let theirs = of(&shares, alike[gets]);
+            for (member, gets) in members.iter().zip(matched(&theirs, &of(&hosted, members))) {
+                placed[*member] = theirs[gets].clone();
+            }
+        }
+    }
+    placed
+}
+
+/// Which of the shares each of as many members gets: of all pairs first the one that has most in common.
+fn matched(shares: &[Vec<Rank>], before: &[Vec<Rank>]) -> Vec<usize> {
     let in_common =
         |share: &[Rank], hosted: &[Rank]| share.iter().filter(|rank| hosted.binary_search(rank).is_ok()).count();
-    let hosting: Vec<(usize, &[Rank])> =
-        before.iter().copied().enumerate().filter(|(_, hosted)| !hosted.is_empty()).collect();
+    let hosting: Vec<(usize, &Vec<Rank>)> =
+        before.iter().enumerate().filter(|(_, hosted)| !hosted.is_empty()).collect();
     let pairs = shares
         .iter()
         .enumerate()
@@ -230,15 +311,14 @@ fn matched(shares: Vec<Vec<Rank>>, before: &[&[Rank]]) -> Vec<Vec<Rank>> {
     // Those with nothing in common, nearly all of a large job's, need no order but that of members and shares.
     let mut pairs: Vec<(usize, usize, usize)> = pairs.filter(|(common, ..)| *common > 0).collect();
     pairs.sort_by_key(|&(common, member, of)| (std::cmp::Reverse(common), member, of));
-    let mut shares: Vec<Option<Vec<Rank>>> = shares.into_iter().map(Some).collect();
-    let mut placed: Vec<Option<Vec<Rank>>> = vec![None; before.len()];
+    let (mut gets, mut taken) = (vec![None; before.len()], vec![false; shares.len()]);
     for (_, member, of) in pairs {
-        if placed[member].is_none() {
-            placed[member] = shares[of].take();
+        if gets[member].is_none() && !taken[of] {
+            (gets[member], taken[of]) = (Some(of), true);
         }
     }
-    let mut left = shares.into_iter().flatten();
-    placed.into_iter().map(|share| share.or_else(|| left.next()).unwrap_or_default()).collect()
+    let mut left = (0..shares.len()).filter(|&of| !taken[of]);
+    gets.into_iter().map(|of| of.or_else(|| left.next()).unwrap_or(0)).collect()
 }
 
 #[cfg(test)]
@@ -257,10 +337,36 @@ mod tests {
         assert_eq!(halves(1), None);
     }
 
-    fn again(workers: u16, before: &[&[u16]]) -> Vec<Vec<u16>> {
+    /// Members of the hosts that are named, in turns; of one without any.
+    fn members<'a>(before: &'a [Vec<Rank>], hosts: &[u16]) -> Vec<Hosting<'a>> {
+        let host = |member: usize| hosts.get(member % hosts.len().max(1)).copied().unwrap_or(0);
+        before.iter().enumerate().map(|(member, ranks)| Hosting { host: host(member), ranks }).collect()
+    }
+
+    fn again_on(hosts: &[u16], workers: u16, before: &[&[u16]]) -> Vec<Vec<u16>> {
         let before: Vec<Vec<Rank>> = before.iter().map(|ranks| ranks.iter().copied().map(Rank).collect()).collect();
-        let placed = place_again(workers, &before.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        let placed = place_again(workers, &members(&before, hosts));
         placed.into_iter().map(|ranks| ranks.into_iter().map(|rank| rank.0).collect()).collect()
+    }
+
+    fn again(workers: u16, before: &[&[u16]]) -> Vec<Vec<u16>> {
+        again_on(&[], workers, before)
+    }
+
+    #[test]
+    fn what_a_host_gets_makes_whole_nodes_whoever_came_first() {
+        let ranks = |of: &[u16]| of.iter().copied().map(Rank).collect::<Vec<_>>();
+        assert_eq!(place_on(8, &[0, 1, 0, 1]), [[0, 1], [4, 5], [2, 3], [6, 7]].map(|of| ranks(&of)));
+        assert_eq!(place_on(6, &[0, 1, 1]), [[4, 5], [0, 1], [2, 3]].map(|of| ranks(&of)));
+        assert_eq!(place_on(4, &[3, 3, 9, 9]), place(4, 4));
+        // Each host has a member more: its first one shares what it has with that.
+        let grown = again_on(&[0, 1], 8, &[&[0, 1, 2, 3], &[4, 5, 6, 7], &[], &[]]);
+        assert_eq!(grown, [[0, 1], [4, 5], [2, 3], [6, 7]]);
+        let lost = again_on(&[0, 1], 8, &[&[0, 1], &[4, 5], &[2, 3]]);
+        assert_eq!(lost, [vec![0, 1, 6], vec![4, 5, 7], vec![2, 3]], "only those that nobody hosts move");
+        // Members that have nothing to sum, neither by themselves nor with who is on their host.
+        let apart = again_on(&[0, 1], 16, &[&[0, 2, 4, 6], &[1, 3, 5, 7], &[8, 10, 12, 14], &[9, 11, 13, 15]]);
+        assert_eq!(apart, [[0, 1, 2, 3], [12, 13, 14, 15], [4, 5, 6, 7], [8, 9, 10, 11]]);
     }
 
     #[test]
@@ -283,15 +389,14 @@ mod tests {
     /// From a placement without history; of a power of two, as most jobs have them.
     #[test]
     fn a_loss_moves_only_the_ranks_that_were_lost() {
-        let sizes =
-            [2, 4, 8, 16, 32].into_iter().flat_map(|workers| (2..=workers).map(move |members| (workers, members)));
-        for (workers, members) in sizes {
-            for lost in 0..usize::from(members) {
-                let mut before = place(workers, members);
+        let sizes = [2, 4, 8, 16, 32].into_iter().flat_map(|workers| (2..=workers).map(move |count| (workers, count)));
+        for (workers, count) in sizes {
+            for lost in 0..usize::from(count) {
+                let mut before = place(workers, count);
                 before.remove(lost);
-                let after = place_again(workers, &before.iter().map(Vec::as_slice).collect::<Vec<_>>());
+                let after = place_again(workers, &members(&before, &[]));
                 let stays = |(before, after): (&Vec<Rank>, &Vec<Rank>)| before.iter().all(|rank| after.contains(rank));
-                assert!(before.iter().zip(&after).all(stays), "{workers} {members} {lost}: {before:?} {after:?}");
+                assert!(before.iter().zip(&after).all(stays), "{workers} {count} {lost}: {before:?} {after:?}");
             }
         }
     }
@@ -300,7 +405,7 @@ mod tests {
     fn a_slow_member_hosts_fewer_ranks_and_the_others_keep_theirs() {
         let by_speed = |workers: u16, before: &[&[u16]], unit_us: &[u64]| {
             let before: Vec<Vec<Rank>> = before.iter().map(|ranks| ranks.iter().copied().map(Rank).collect()).collect();
-            let placed = place_by_speed(workers, &before.iter().map(Vec::as_slice).collect::<Vec<_>>(), unit_us);
+            let placed = place_by_speed(workers, &members(&before, &[]), unit_us);
             placed.into_iter().map(|ranks| ranks.into_iter().map(|rank| rank.0).collect()).collect::<Vec<Vec<u16>>>()
         };
         let two: [&[u16]; 2] = [&[0, 1, 2, 3], &[4, 5, 6, 7]];
@@ -312,14 +417,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_other_shares_are_done_sooner(workers in 1u16..=64, times in proptest::collection::vec(1u64..50, 1..12), seed in 0u16..64) {
+        fn no_other_shares_are_done_sooner(workers in 1u16..=64, times in proptest::collection::vec(1u64..50, 1..12), seed in 0u16..64, hosts in proptest::collection::vec(0u16..3, 1..4)) {
             let times = &times[..times.len().min(usize::from(workers))];
-            let before = place(workers, times.len() as u16);
-            let mut before: Vec<&[Rank]> = before.iter().map(Vec::as_slice).collect();
+            let mut before = place(workers, times.len() as u16);
             if seed % 3 == 0 {
-                before[usize::from(seed) % times.len()] = &[];
+                before[usize::from(seed) % times.len()].clear();
             }
-            let placed = place_by_speed(workers, &before, times);
+            let placed = place_by_speed(workers, &members(&before, &hosts), times);
             let mut all: Vec<Rank> = placed.iter().flatten().copied().collect();
             all.sort_unstable();
             prop_assert_eq!(all, (0..workers).map(Rank).collect::<Vec<_>>());
@@ -332,17 +436,22 @@ mod tests {
         }
 
         #[test]
-        fn every_rank_is_placed_once_in_few_nodes(workers in 1u16..=256, seed in 0u16..256) {
-            let members = 1 + seed % workers;
-            let placed = place(workers, members);
-            prop_assert_eq!(placed.len(), usize::from(members));
+        fn every_rank_is_placed_once_in_few_nodes(workers in 1u16..=256, seed in 0u16..256, hosts in proptest::collection::vec(0u16..9, 1..20)) {
+            let count = 1 + seed % workers;
+            let hosts: Vec<u16> = (0..usize::from(count)).map(|member| hosts[member % hosts.len()]).collect();
+            let placed = place_on(workers, &hosts);
+            prop_assert_eq!(placed.len(), usize::from(count));
+            for members in by_host(&hosts) {
+                let ranks = together(&placed, &members);
+                prop_assert!(Node::root(workers).cover(&ranks).len() <= (ranks.len() as u16).count_ones() as usize);
+            }
             let mut all: Vec<Rank> = placed.iter().flatten().copied().collect();
             all.sort_unstable();
             prop_assert_eq!(all, (0..workers).map(Rank).collect::<Vec<_>>());
             for ranks in &placed {
                 let cover = Node::root(workers).cover(ranks);
                 prop_assert!(cover.len() <= (ranks.len() as u16).count_ones() as usize);
-                prop_assert!(ranks.len() == usize::from(workers / members) || ranks.len() == usize::from(workers / members + 1));
+                prop_assert!(ranks.len() == usize::from(workers / count) || ranks.len() == usize::from(workers / count + 1));
             }
         }
 
@@ -350,6 +459,7 @@ mod tests {
         #[test]
         fn ranks_that_are_placed_again_are_whole_balanced_and_stay_where_they_can(
             workers in 1u16..=64, changes in proptest::collection::vec((any::<bool>(), 1usize..4, any::<usize>()), 1..12), seed in 0u16..64,
+            hosts in proptest::collection::vec(0u16..4, 1..5),
         ) {
             let mut hosted = place(workers, 1 + seed % workers);
             for (comes, count, which) in changes {
@@ -362,9 +472,10 @@ mod tests {
                         _ => {}
                     }
                 }
-                let before: Vec<&[Rank]> = before.iter().map(Vec::as_slice).collect();
-                hosted = place_again(workers, &before);
-                prop_assert_eq!(&hosted, &place_again(workers, &before));
+                let members = members(&before, &hosts);
+                let of_hosts = by_host(&members.iter().map(|member| member.host).collect::<Vec<_>>());
+                hosted = place_again(workers, &members);
+                prop_assert_eq!(&hosted, &place_again(workers, &members));
                 prop_assert_eq!(hosted.len(), before.len());
                 let mut all: Vec<Rank> = hosted.iter().flatten().copied().collect();
                 all.sort_unstable();
@@ -376,7 +487,12 @@ mod tests {
                     prop_assert!(before.len() == 1 || nodes(ranks) <= nodes_max(workers, ranks.len() as u16));
                 }
                 let stay = before.iter().zip(&hosted).all(|(before, after)| before.iter().all(|rank| after.contains(rank)));
-                let (mut shares, mut afresh) = (hosted.clone(), place(workers, before.len() as u16));
+                for members in of_hosts {
+                    let ranks = together(&hosted, &members);
+                    prop_assert!(before.len() == 1 || nodes(&ranks) <= nodes_max(workers, ranks.len() as u16));
+                }
+                let hosts: Vec<u16> = members.iter().map(|member| member.host).collect();
+                let (mut shares, mut afresh) = (hosted.clone(), place_on(workers, &hosts));
                 shares.sort_unstable();
                 afresh.sort_unstable();
                 let newcomers = before.iter().any(|ranks| ranks.is_empty());

@@ -178,7 +178,7 @@ pub fn member(options: Member) -> Result<(), HarnessError> {
     let failed = |e: GroupError| HarnessError::local("the sum over members failed", e);
     let name = JobId::parse("job-bench").map_err(|e| HarnessError::local("the bench has no name", e))?;
     let Member { member, members, memory, .. } = options;
-    let listening = Group::listen(&name, KEY, u32::from(member), members, members, memory);
+    let listening = Group::listen(&name, KEY, u32::from(member), &vec![0; usize::from(members)], members, memory);
     let mut group = listening.map_err(|e| HarnessError::local("a member of the bench cannot listen", e))?;
     say(&json!({"address": group.address()}))?;
     let mut told = String::new();

@@ -417,7 +417,7 @@ impl World {
                 let elements = executor.sums.get(&node).map(|sum| sum[range.clone()].to_vec()).unwrap_or_default();
                 self.post_bulk(pid, to, bulk(Kind::Partial(node), range.start), &elements);
             }
-            Action::Sum { range, operations, to } => {
+            Action::Sum { kind, range, operations, to } => {
                 let mut stack: Vec<Vec<Element>> = Vec::new();
                 for operation in operations {
                     match operation {
@@ -434,21 +434,23 @@ impl World {
                     }
                 }
                 let sum = stack.pop().unwrap_or_default();
-                executor.total[range.clone()].iter_mut().zip(&sum).for_each(|(place, e)| *place = Some(*e));
+                let whole = kind == Kind::Reduced;
+                if whole {
+                    executor.total[range.clone()].iter_mut().zip(&sum).for_each(|(place, e)| *place = Some(*e));
+                }
                 let (job, spoiled) = (executor.id.job.clone(), executor.spoiled);
                 let along_ranks = self.made(&job).is_none();
-                if !spoiled && along_ranks && self.reference(&job).sum(step)[range.clone()] != sum[..] {
+                if whole && !spoiled && along_ranks && self.reference(&job).sum(step)[range.clone()] != sum[..] {
                     self.found(
                         "sums are added in the order of the tree",
                         format!("{pid:?} {tag} step {step} {range:?}"),
                     );
                 }
-                for to in to {
-                    self.post_bulk(pid, to, bulk(Kind::Reduced, range.start), &sum);
-                }
+                to.into_iter().for_each(|to| self.post_bulk(pid, to, bulk(kind, range.start), &sum));
             }
-            Action::Place { offset, payload } => {
-                executor.total[offset..].iter_mut().zip(payload).for_each(|(place, e)| *place = Some(e));
+            Action::Place { offset, payload, to } => {
+                executor.total[offset..].iter_mut().zip(&payload).for_each(|(place, e)| *place = Some(*e));
+                to.into_iter().for_each(|to| self.post_bulk(pid, to, bulk(Kind::Reduced, offset), &payload));
             }
             Action::Whole(node) => {
                 executor.total = executor.sums.remove(&node).unwrap_or_default().into_iter().map(Some).collect();

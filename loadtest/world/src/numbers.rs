@@ -2,6 +2,7 @@
 //! gradient depends on the replica, so a wrong order, a wrong version or a hole shows in every later bit. The bytes that these elements
 //! stand for exist only as numbers, in `net.rs` and `store.rs`.
 
+use events_schema::job::Determinism;
 use events_schema::tree::{Node, fold};
 use events_schema::{Digest, Rank, Step};
 use std::collections::BTreeMap;
@@ -129,9 +130,13 @@ impl Made {
     /// Another one, by a sum over all members of a membership. False if the sum is not theirs.
     pub fn make(&mut self, membership: &Membership, before: &[Element], mean: &[Element]) -> bool {
         let Some(step) = self.0.get(before).copied() else { return false };
-        let of_seat = |seat: usize| gradient_of(step, &membership.seats[seat].ranks, before);
-        let mut leaf = |node: Node| (node.count == 1).then(|| of_seat(usize::from(node.first)));
-        let sum = fold(Node::root(membership.seats.len() as u16), &mut leaf, &mut |l, r| add(&l, &r));
+        let (gradients, computing) = membership.computing(0, Determinism::None);
+        let of_rank = |rank: Rank| {
+            let seat = computing.seats.iter().find(|seat| seat.ranks == [rank]);
+            gradient_of(step, seat.map_or(&[], |seat| membership.ranks(seat.peer)), before)
+        };
+        let mut leaf = |node: Node| (node.count == 1).then(|| of_rank(Rank(node.first)));
+        let sum = fold(Node::root(gradients), &mut leaf, &mut |l, r| add(&l, &r));
         if sum.as_deref() != Some(mean) {
             return false;
         }

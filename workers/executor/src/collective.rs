@@ -11,7 +11,7 @@ use crate::stretch::Stretch;
 use crate::sums::Sums;
 use crate::wire::PIECE_ELEMENTS;
 use events_schema::orders::LinkKey;
-use events_schema::tree::{Node, place};
+use events_schema::tree::{Node, place_on};
 use events_schema::{Digest, Generation, JobId, Step};
 use std::io;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub enum GroupError {
     Unfit(#[from] Unfit),
 }
 
-/// One member of a fixed group of `0..members`, over `workers` logical workers placed as a controller would.
+/// One member of a fixed group, over `workers` logical workers placed as a controller would.
 pub struct Group {
     me: Peer,
     workers: u16,
@@ -44,24 +44,28 @@ pub struct Group {
     sums: Sums,
     /// Of the vectors that `sums` has buffers for.
     elements: usize,
+    /// Elements sent to members of other hosts so far.
+    elements_across: u64,
 }
 
 impl Group {
-    /// Listens on a free port of this host. `name` is the group's; all their links have this `key`, and all have the same `memory`.
+    /// Listens on a free port of this host. `name` is the group's; all their links have this `key`, and all have the same `memory`. There is a member on
+    /// each of the `hosts`, which are all this one.
     pub fn listen(
         name: &JobId,
         key: [u8; 32],
         me: u32,
-        members: u16,
+        hosts: &[u16],
         workers: u16,
         memory: Memory,
     ) -> io::Result<Self> {
         let (sender, events) = inbox();
-        let links = (0..u32::from(members)).map(|peer| LinkKey { peer, key }).collect::<Vec<_>>();
+        let links = (0..hosts.len() as u32).map(|peer| LinkKey { peer, key }).collect::<Vec<_>>();
         let keys = Arc::new(LinkKeys::of(&links));
         let identity = Identity { job: name.clone(), me: Peer(me), class: Digest([0; 32]), keys };
         let network = Network::listen("127.0.0.1", identity, sender, memory)?;
-        let seats = (0..).map(Peer).zip(place(workers, members)).map(|(peer, ranks)| Seat { peer, ranks }).collect();
+        let seats = (0..).map(Peer).zip(place_on(workers, hosts)).zip(hosts);
+        let seats = seats.map(|((peer, ranks), &host)| Seat { peer, ranks, host }).collect();
         let membership = Membership { tag: Tag { generation: Generation(0), revision: 0 }, seats, leader: Peer(0) };
         Ok(Self {
             me: Peer(me),
@@ -72,6 +76,7 @@ impl Group {
             events,
             early: Vec::new(),
             elements: 0,
+            elements_across: 0,
         })
     }
 
@@ -165,10 +170,20 @@ impl Group {
     }
 
     fn perform(&mut self, actions: &mut Vec<Action<Stretch>>, step: Step) {
-        let (network, tag) = (&mut self.network, self.membership.tag);
+        let Self { me, membership, network, sums, elements_across, .. } = self;
+        let host = |peer: Peer| membership.index(peer).map(|index| membership.seats[index].host);
         for action in actions.drain(..) {
-            self.sums.reduce(action, &mut |slice| network.send(slice, tag, step));
+            sums.reduce(action, &mut |slice| {
+                *elements_across += if host(slice.to) == host(*me) { 0 } else { slice.range.len() as u64 };
+                network.send(slice, membership.tag, step);
+            });
         }
+    }
+
+    /// Elements sent to members of other hosts so far.
+    #[must_use]
+    pub fn elements_across(&self) -> u64 {
+        self.elements_across
     }
 
     /// Waits until everything sent is written, for a bounded time.
@@ -212,47 +227,73 @@ mod tests {
     }
 
     fn bytes_are_those_of_the_formula(memory: Memory) {
-        const LEN: usize = 300_000;
-        const ROUNDS: u64 = 3;
         for (members, workers) in [(1u16, 4u16), (2, 8), (3, 8), (4, 4), (5, 7)] {
-            let name = JobId::parse("job-bench").unwrap();
-            let mut groups: Vec<Group> = (0..u32::from(members))
-                .map(|me| Group::listen(&name, [5; 32], me, members, workers, memory).unwrap())
-                .collect();
-            let addresses: Vec<String> = groups.iter().map(Group::address).collect();
-            let expected = gradient(Node::root(workers), LEN);
-            let (done, results) = channel();
-            for mut group in groups.drain(..) {
-                let (addresses, done) = (addresses.clone(), done.clone());
-                std::thread::spawn(move || {
-                    group.link(&addresses).unwrap();
-                    let pool = Pool::mapped(LEN);
-                    let mapped = |node: Node| {
-                        let mut buffer = pool.take();
-                        buffer.copy_from_slice(&gradient(node, LEN));
-                        Arc::new(buffer)
-                    };
-                    let sums: Vec<Arc<Buffer>> = group.nodes().into_iter().map(mapped).collect();
-                    let mut last = Buffer::from(Vec::new());
-                    for step in 0..ROUNDS {
-                        last = group.reduce(step, sums.clone()).unwrap();
-                    }
-                    group.flush();
-                    let bytes = group.bytes_sent();
-                    // The group goes along, so that no member hangs up while another still reads.
-                    done.send((group, last, bytes)).unwrap();
-                });
-            }
-            let results: Vec<(Group, Buffer, (u64, u64))> = (0..members).map(|_| results.recv().unwrap()).collect();
-            for (group, sum, (bulk, headers)) in &results {
-                assert!(sum.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()));
+            let groups = summed(&vec![0; usize::from(members)], workers, memory);
+            for group in &groups {
+                let (bulk, headers) = group.bytes_sent();
                 let (partials, own) =
                     (group.nodes().len(), chunk(LEN, group.me.0 as usize, usize::from(members)).len());
                 let elements = partials * (LEN - own) + own * (usize::from(members) - 1);
-                assert_eq!(*bulk, 4 * elements as u64 * ROUNDS, "(m + 1) N (p - 1) / p");
+                assert_eq!(bulk, 4 * elements as u64 * ROUNDS, "(m + 1) N (p - 1) / p");
                 let frames = headers / HEADER_LEN as u64;
-                assert!(frames * 4 * (HEADER_LEN as u64) < *bulk || *bulk == 0, "headers do not count");
+                assert!(frames * 4 * (HEADER_LEN as u64) < bulk || bulk == 0, "headers do not count");
             }
         }
+    }
+
+    /// Members of two hosts, all of them here: what one host sends to the other does not grow with how many they are.
+    #[test]
+    fn between_hosts_there_are_the_sums_of_hosts() {
+        for memory in [Memory::Copied, Memory::Lent] {
+            for (hosts, workers, nodes) in [(&[0, 1, 0, 1][..], 8, 1), (&[0, 0, 0, 1, 1, 1], 6, 2), (&[0, 0, 1], 4, 1)]
+            {
+                let groups = summed(hosts, workers, memory);
+                let here = |group: &&Group| hosts[group.me.0 as usize] == 0;
+                let own: usize = hosts.iter().filter(|host| **host == 0).count();
+                let own = chunk(LEN, 0, hosts.len()).len() * own;
+                let across: u64 = groups.iter().filter(here).map(Group::elements_across).sum();
+                assert_eq!(across, (nodes * (LEN - own) + own) as u64 * ROUNDS, "(m + 1) N (H - 1) / H");
+            }
+        }
+    }
+
+    const LEN: usize = 300_000;
+    const ROUNDS: u64 = 3;
+
+    /// Members that have summed some rounds, and all have the bits that one process has.
+    fn summed(hosts: &[u16], workers: u16, memory: Memory) -> Vec<Group> {
+        let name = JobId::parse("job-bench").unwrap();
+        let me = 0..hosts.len() as u32;
+        let groups = me.map(|me| Group::listen(&name, [5; 32], me, hosts, workers, memory).unwrap());
+        let groups: Vec<Group> = groups.collect();
+        let addresses: Vec<String> = groups.iter().map(Group::address).collect();
+        let expected = gradient(Node::root(workers), LEN);
+        let (done, results) = channel();
+        for mut group in groups {
+            let (addresses, done) = (addresses.clone(), done.clone());
+            std::thread::spawn(move || {
+                group.link(&addresses).unwrap();
+                let pool = Pool::mapped(LEN);
+                let mapped = |node: Node| {
+                    let mut buffer = pool.take();
+                    buffer.copy_from_slice(&gradient(node, LEN));
+                    Arc::new(buffer)
+                };
+                let sums: Vec<Arc<Buffer>> = group.nodes().into_iter().map(mapped).collect();
+                let mut last = Buffer::from(Vec::new());
+                for step in 0..ROUNDS {
+                    last = group.reduce(step, sums.clone()).unwrap();
+                }
+                group.flush();
+                // The group goes along, so that no member hangs up while another still reads.
+                done.send((group, last)).unwrap();
+            });
+        }
+        let results = hosts.iter().map(|_| results.recv().unwrap());
+        let same = |(group, sum): (Group, Buffer)| {
+            assert!(sum.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()));
+            group
+        };
+        results.map(same).collect()
     }
 }

@@ -150,7 +150,7 @@ impl Sums {
                     }
                 }
             }
-            Action::Sum { range, operations, to } => self.sum(range, operations, to, Some(leaf), send)?,
+            Action::Sum { kind, range, operations, to } => self.sum(kind, range, operations, to, Some(leaf), send)?,
             Action::Place { .. } | Action::Whole(_) => self.reduce(action, send),
         }
         Ok(())
@@ -167,8 +167,11 @@ impl Sums {
                 }
             }
             // Of whole sums nothing is read from anywhere, so nothing can fail.
-            Action::Sum { range, operations, to } => drop(self.sum(range, operations, to, None, send)),
-            Action::Place { offset, payload } => self.place(offset, &payload),
+            Action::Sum { kind, range, operations, to } => drop(self.sum(kind, range, operations, to, None, send)),
+            Action::Place { offset, payload, to } => {
+                self.place(offset, &payload);
+                self.send_all(to, Kind::Reduced, offset, payload, send);
+            }
             Action::Whole(node) => {
                 self.total = self.nodes.remove(&node).map(Arc::unwrap_or_clone);
             }
@@ -177,6 +180,7 @@ impl Sums {
 
     fn sum(
         &mut self,
+        kind: Kind,
         range: Range<usize>,
         operations: Vec<SumOp<Stretch>>,
         to: Vec<Peer>,
@@ -184,13 +188,28 @@ impl Sums {
         send: &mut impl FnMut(OutgoingSlice),
     ) -> io::Result<()> {
         let Some(sum) = self.add_up(operations, &range, leaf)? else { return Ok(()) };
-        self.place(range.start, &sum);
-        let (len, data) = (sum.len(), Arc::new(sum.into_piece(&self.pieces)) as SharedElements);
-        for to in to {
-            let (offset, data) = (range.start, Arc::clone(&data));
-            send(OutgoingSlice { to, kind: Kind::Reduced, offset, range: 0..len, data });
+        if kind == Kind::Reduced {
+            self.place(range.start, &sum);
         }
+        self.send_all(to, kind, range.start, sum, send);
         Ok(())
+    }
+
+    fn send_all(
+        &self,
+        to: Vec<Peer>,
+        kind: Kind,
+        offset: usize,
+        stretch: Stretch,
+        send: &mut impl FnMut(OutgoingSlice),
+    ) {
+        if to.is_empty() {
+            return;
+        }
+        let (range, data) = (0..stretch.len(), Arc::new(stretch.into_piece(&self.pieces)) as SharedElements);
+        for to in to {
+            send(OutgoingSlice { to, kind, offset, range: range.clone(), data: Arc::clone(&data) });
+        }
     }
 
     fn copied(&self, elements: &[f32]) -> Buffer {
@@ -360,7 +379,7 @@ mod tests {
         }
         let operations =
             vec![SumOp::Own(node(0, 4)), SumOp::Foreign(node(4, 1), gradient(4)[4..8].to_vec().into()), SumOp::Add];
-        let action = Action::Sum { range: 4..8, operations, to: vec![Peer(1)] };
+        let action = Action::Sum { kind: Kind::Reduced, range: 4..8, operations, to: vec![Peer(1)] };
         sums.reduce_part(action, &segment, &mut |slice| sent.push((slice.offset, slice.data[slice.range].to_vec())))
             .unwrap();
         segment.copy_from_slice(&gradient(3));
@@ -386,11 +405,31 @@ mod tests {
             SumOp::Foreign(node(2, 1), vec![-1e9].into()),
             SumOp::Add,
         ];
-        let action = Action::Sum { range: 1..2, operations, to: vec![Peer(0), Peer(2)] };
+        let action = Action::Sum { kind: Kind::Reduced, range: 1..2, operations, to: vec![Peer(0), Peer(2)] };
         sums.reduce(action, &mut |slice| sent.push((slice.to, slice.offset, slice.data[slice.range][0])));
         let expected = (1e9 + value(1)) - 1e9;
         assert_eq!(sent, [(Peer(0), 1, expected), (Peer(2), 1, expected)]);
-        sums.reduce(Action::Place { offset: 0, payload: vec![7.0].into() }, &mut |_| panic!("nothing to send"));
+        let placed = Action::Place { offset: 0, payload: vec![7.0].into(), to: Vec::new() };
+        sums.reduce(placed, &mut |_| panic!("nothing to send"));
         assert_eq!(*sums.take_total(), [7.0, expected]);
+    }
+
+    /// For two hosts: the sum of a node is not the whole one, and what an owner elsewhere sent goes on to the others here.
+    #[test]
+    fn what_is_summed_for_another_host_is_sent_and_what_comes_from_there_is_handed_on() {
+        let (mut sums, mut sent) = (filled(&[1]), Vec::new());
+        sums.begin(false);
+        let mut send =
+            |slice: OutgoingSlice| sent.push((slice.to, slice.kind, slice.offset, slice.data[slice.range][0]));
+        let operations = vec![SumOp::Foreign(node(0, 1), vec![3.0].into()), SumOp::Own(node(1, 1)), SumOp::Add];
+        let kind = Kind::Partial(node(0, 2));
+        sums.reduce(Action::Sum { kind, range: 1..2, operations, to: vec![Peer(5)] }, &mut send);
+        for offset in [1, 0] {
+            let payload = vec![offset as f32 + 7.0].into();
+            sums.reduce(Action::Place { offset, payload, to: vec![Peer(0)] }, &mut send);
+        }
+        let reduced = |offset: usize| (Peer(0), Kind::Reduced, offset, offset as f32 + 7.0);
+        assert_eq!(sent, [(Peer(5), kind, 1, 3.0 + value(1)), reduced(1), reduced(0)]);
+        assert_eq!(*sums.take_total(), [7.0, 8.0]);
     }
 }

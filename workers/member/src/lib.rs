@@ -5,8 +5,8 @@
 //! what is in them belongs to whoever drives it. So production runs it over `f32` and TCP (`workers/executor`), and a simulation
 //! over hashes and virtual bytes. The membership protocol inside it is `workers/session`.
 //!
-//! Reading order: [`event`] (what goes in and out), [`member`] (the machine), `step.rs` (one step), [`work`] and [`reduce`] (which
-//! sums, in which order, and who gets them), `replica.rs` and `coverage.rs` (which version is here, and its arrival), `early.rs` (what came too
+//! Reading order: [`event`] (what goes in and out), [`member`] (the machine), `step.rs` (one step), [`work`], `plan.rs` and [`reduce`] (which
+//! sums, who gets them, and in which order), `replica.rs` and `coverage.rs` (which version is here, and its arrival), `early.rs` (what came too
 //! soon), `follow.rs` and `copy_rate.rs` (how a newcomer gets the replica beside the steps, and how fast), `links.rs` and `suspicion.rs` (who is linked, who is missed), `save.rs` (checkpoints and the end), `admit.rs` (what a peer may
 //! say), `pace.rs` (what is due by time), `meter.rs` and `progress.rs` (for eyes and for the watchdog).
 //!
@@ -30,6 +30,7 @@ mod leave;
 mod links;
 mod meter;
 mod pace;
+mod plan;
 mod progress;
 mod replica;
 mod room;

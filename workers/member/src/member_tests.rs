@@ -37,7 +37,7 @@ pub(crate) fn config(me: u32, workers: u16, steps_total: u64) -> Config {
 
 pub(crate) fn membership(generation: u64, workers: u16, peers: &[u32]) -> Membership {
     let shares = place(workers, peers.len() as u16);
-    let seats = peers.iter().zip(shares).map(|(&peer, ranks)| Seat { peer: Peer(peer), ranks }).collect();
+    let seats = peers.iter().zip(shares).map(|(&peer, ranks)| Seat { peer: Peer(peer), ranks, host: 0 }).collect();
     Membership { tag: Tag { generation: Generation(generation), revision: 0 }, seats, leader: Peer(peers[0]) }
 }
 
@@ -327,7 +327,8 @@ mod anything {
 
     fn any_membership() -> impl Strategy<Value = Membership> {
         let ranks = proptest::collection::vec(select(vec![0, 1, 2, u16::MAX]).prop_map(Rank), 0..3);
-        let seats = proptest::collection::vec((peer(), ranks).prop_map(|(peer, ranks)| Seat { peer, ranks }), 0..3);
+        let seats =
+            proptest::collection::vec((peer(), ranks).prop_map(|(peer, ranks)| Seat { peer, ranks, host: 0 }), 0..3);
         let torn = (tag(), seats, peer()).prop_map(|(tag, seats, leader)| Membership { tag, seats, leader });
         let sound = (tag(), select(vec![vec![0], vec![1], vec![0, 1]]))
             .prop_map(|(tag, peers)| Membership { tag, ..membership(1, 2, &peers) });

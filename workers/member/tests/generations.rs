@@ -125,6 +125,30 @@ fn four_members_finish_undisturbed() {
     );
 }
 
+/// Two of each: pieces are summed within a host before the other gets them, all bits are those of one process, and so they are when one of them is killed
+/// with such a piece under way.
+#[test]
+fn members_of_hosts_sum_for_each_other() {
+    for seed in 1..30 {
+        let mut world = World::new(seed, 8, 12);
+        world.hosts = 2;
+        let peers: Vec<Peer> = (0..4).map(|_| world.spawn()).collect();
+        world.propose(Entry::Fresh, &peers, &[]);
+        while world.newest < Step(4) {
+            assert!(world.turn(), "stuck at {:#?}", world.progress());
+        }
+        let before = world.summed_for_others;
+        assert!(before > 0, "each sends for itself");
+        while world.summed_for_others == before {
+            assert!(world.turn(), "stuck at {:#?}", world.progress());
+        }
+        world.kill(peers[seed as usize % peers.len()]);
+        recover(&mut world);
+        finish(&mut world);
+        assert_eq!((world.newest, world.completed), (Step(12), Some(Step(12))));
+    }
+}
+
 #[test]
 fn one_member_alone_finishes_and_leaves() {
     let mut world = begin(5, 4, 1, 6);

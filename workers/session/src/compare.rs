@@ -108,7 +108,7 @@ mod tests {
 
     /// A member of three that computes step 9, of which 0 leads.
     fn member(me: u32) -> Session {
-        let seats = (0..3).map(|n| Seat { peer: Peer(n), ranks: vec![Rank(n as u16)] }).collect();
+        let seats = (0..3).map(|n| Seat { peer: Peer(n), ranks: vec![Rank(n as u16)], host: 0 }).collect();
         let config = Config {
             me: Peer(me),
             workers: 3,

@@ -2,10 +2,10 @@
 //!
 //! Numbered CBOR like every record of Ebb, but never stored: both ends are the same build, because a running job keeps it.
 
-use events_schema::fact::{Member, Proposal};
+use events_schema::fact::{Member, Proposal, hosts};
 use events_schema::job::Determinism;
 use events_schema::report::{MEASURES_MAX, Mean, Metrics};
-use events_schema::tree::{Node, fold, place_again};
+use events_schema::tree::{Hosting, Node, fold, place_again};
 use events_schema::{Digest, Generation, Rank, Step, WriterToken};
 use minicbor::{Decode, Encode};
 use std::borrow::Cow;
@@ -48,6 +48,9 @@ pub struct Seat {
     /// Hosts these.
     #[n(1)]
     pub ranks: Vec<Rank>,
+    /// Where it is: members of one host have the same number.
+    #[n(2)]
+    pub host: u16,
 }
 
 /// Who steps together. Seats are sorted by peer and together host every rank once.
@@ -68,8 +71,9 @@ impl Membership {
     /// The membership a proposal asks for.
     #[must_use]
     pub fn of(proposal: &Proposal) -> Self {
-        let seat = |m: &Member| Seat { peer: Peer(m.executor.number), ranks: m.ranks.clone() };
-        let mut seats: Vec<Seat> = proposal.members.iter().map(seat).collect();
+        let seat = |(m, host): (&Member, u16)| Seat { peer: Peer(m.executor.number), ranks: m.ranks.clone(), host };
+        let hosts = hosts(proposal.members.iter().map(|member| &member.address[..]));
+        let mut seats: Vec<Seat> = proposal.members.iter().zip(hosts).map(seat).collect();
         seats.sort_by_key(|s| s.peer);
         Self { tag: Tag { generation: proposal.generation, revision: 0 }, seats, leader: Peer(proposal.leader.number) }
     }
@@ -131,14 +135,17 @@ impl Membership {
     }
 
     /// As it is to those who sum: how many gradients the sum of a step is made of, and who computes which. One for each of the `workers`; where the
-    /// replica may depend on who was a member, one for each member, in their order.
+    /// replica may depend on who was a member, one for each member, host by host.
     #[must_use]
     pub fn computing(&self, workers: u16, determinism: Determinism) -> (u16, Cow<'_, Membership>) {
         match determinism {
             Determinism::D1 => (workers, Cow::Borrowed(self)),
             Determinism::None => {
-                let seat = |(rank, seat): (u16, &Seat)| Seat { peer: seat.peer, ranks: vec![Rank(rank)] };
-                let seats: Vec<Seat> = (0..).zip(&self.seats).map(seat).collect();
+                let seat = |(rank, seat): (u16, &Seat)| Seat { ranks: vec![Rank(rank)], ..*seat };
+                let mut seats: Vec<&Seat> = self.seats.iter().collect();
+                seats.sort_by_key(|seat| (seat.host, seat.peer));
+                let mut seats: Vec<Seat> = (0..).zip(seats).map(seat).collect();
+                seats.sort_by_key(|seat| seat.peer);
                 (seats.len() as u16, Cow::Owned(Membership { tag: self.tag, seats, leader: self.leader }))
             }
         }
@@ -151,9 +158,10 @@ impl Membership {
         let stayers: Vec<&Seat> = self.seats.iter().filter(|seat| !leavers.contains(&seat.peer)).collect();
         let lowest = stayers.first()?.peer;
         let leader = if leavers.contains(&self.leader) { lowest } else { self.leader };
-        let hosted: Vec<&[Rank]> = stayers.iter().map(|seat| &seat.ranks[..]).collect();
+        let hosted: Vec<Hosting<'_>> =
+            stayers.iter().map(|seat| Hosting { host: seat.host, ranks: &seat.ranks }).collect();
         let shares = place_again(workers, &hosted);
-        let seats = stayers.iter().zip(shares).map(|(seat, ranks)| Seat { peer: seat.peer, ranks }).collect();
+        let seats = stayers.iter().zip(shares).map(|(seat, ranks)| Seat { ranks, ..**seat }).collect();
         Some(Self { tag: Tag { revision: self.tag.revision + 1, ..self.tag }, seats, leader })
     }
 }

@@ -191,7 +191,7 @@ mod tests {
 
     /// The leader of three members, at the boundary before step 10.
     fn leader() -> Session {
-        let seats = (0..3).map(|n| Seat { peer: Peer(n), ranks: vec![Rank(n as u16)] }).collect();
+        let seats = (0..3).map(|n| Seat { peer: Peer(n), ranks: vec![Rank(n as u16)], host: 0 }).collect();
         let config = Config {
             me: Peer(0),
             workers: 3,

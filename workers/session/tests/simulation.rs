@@ -313,6 +313,7 @@ fn only_the_ranks_of_a_departure_move() {
     let seat = |peer, ranks: std::ops::Range<u16>| workers_session::Seat {
         peer: Peer(peer),
         ranks: ranks.map(Rank).collect(),
+        host: 0,
     };
     let tag = Tag { generation: Generation(4), revision: 2 };
     let membership = Membership { tag, seats: vec![seat(1, 0..4), seat(5, 4..6), seat(6, 6..8)], leader: Peer(1) };

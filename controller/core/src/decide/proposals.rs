@@ -8,7 +8,8 @@ use crate::limits::{
 use crate::state::troubles::Straggler;
 use crate::state::{Active, Executor, Job, JobPhase, Placement, State};
 use crate::watch::{UNIT_STALL_FACTOR, UNIT_STALL_MS_MIN};
-use events_schema::fact::{Entry, Fact, Member, Proposal, RESTORE_CHECKPOINTS_MAX};
+use events_schema::fact::{Entry, Fact, Member, Proposal, RESTORE_CHECKPOINTS_MAX, hosts};
+use events_schema::tree::Hosting;
 use events_schema::{ExecutorId, JobId, Rank, SlotId, tree};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -115,8 +116,10 @@ fn unit_us<'a>(job: &Job, members: impl Iterator<Item = &'a ExecutorId>) -> Vec<
 pub(super) fn is_unbalanced(state: &State, id: &JobId) -> bool {
     let Some(job) = state.job(id) else { return false };
     let hosted = hosted(job);
-    let shares: Vec<Vec<Rank>> = hosted.values().cloned().collect();
-    let before: Vec<&[Rank]> = shares.iter().map(Vec::as_slice).collect();
+    let shares: Vec<Vec<Rank>> = hosted.values().map(|(_, ranks)| ranks.clone()).collect();
+    let hosts = hosts(hosted.values().map(|(address, _)| *address));
+    let before: Vec<Hosting<'_>> =
+        hosts.into_iter().zip(&shares).map(|(host, ranks)| Hosting { host, ranks }).collect();
     let unit_us = unit_us(job, hosted.keys().copied());
     let best = tree::place_by_speed(job.spec.workers.max, &before, &unit_us);
     let gain_us = tree::longest_us(&shares, &unit_us).saturating_sub(tree::longest_us(&best, &unit_us));
@@ -163,16 +166,18 @@ fn time_to_begin_ms(
     }
 }
 
-/// The ranks that members of the generation in force host now: as those that are left have placed them when others departed.
-fn hosted(job: &Job) -> BTreeMap<&ExecutorId, Vec<Rank>> {
+/// Where members of the generation in force are, and the ranks that they host now: as those that are left have placed them when others departed.
+fn hosted(job: &Job) -> BTreeMap<&ExecutorId, (&str, Vec<Rank>)> {
     let Some(active) = job.active() else { return BTreeMap::new() };
     let there: Vec<&Member> =
         active.proposal.members.iter().filter(|member| active.members.contains(&member.executor)).collect();
-    let before: Vec<&[Rank]> = there.iter().map(|member| &member.ranks[..]).collect();
+    let hosts = hosts(there.iter().map(|member| &member.address[..]));
+    let before: Vec<Hosting<'_>> =
+        hosts.into_iter().zip(&there).map(|(host, member)| Hosting { host, ranks: &member.ranks }).collect();
     let all = there.len() == active.proposal.members.len();
-    let as_proposed = || before.iter().map(|ranks| ranks.to_vec()).collect();
+    let as_proposed = || before.iter().map(|member| member.ranks.to_vec()).collect();
     let placed = if all { as_proposed() } else { tree::place_again(job.spec.workers.max, &before) };
-    there.iter().map(|member| &member.executor).zip(placed).collect()
+    there.into_iter().zip(placed).map(|(member, ranks)| (&member.executor, (&member.address[..], ranks))).collect()
 }
 
 fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<ExecutorId>) {
@@ -182,22 +187,24 @@ fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<Execu
     let restored = job.last_checkpoint().or_else(|| retrains::origin(&draft.state, &job.spec));
     let wait_ms = time_to_begin_ms(draft, job, &entry, &members, restored.map_or(0, |checkpoint| checkpoint.bytes));
     let address = |number: &ExecutorId| draft.state.executor(number).and_then(|executor| executor.address.clone());
-    let hosts: Vec<(ExecutorId, String)> = members
+    let there: Vec<(ExecutorId, String)> = members
         .into_iter()
         .filter_map(|number| address(&number).map(|at| (number, at)))
         .take(usize::from(workers))
         .collect();
     let hosted = hosted(job);
-    let before: Vec<&[Rank]> =
-        hosts.iter().map(|(number, _)| hosted.get(number).map_or(&[][..], Vec::as_slice)).collect();
-    let unit_us = unit_us(job, hosts.iter().map(|(number, _)| number));
+    let ranks = |(number, _): &(ExecutorId, String)| hosted.get(number).map_or(&[][..], |(_, ranks)| &ranks[..]);
+    let hosts = hosts(there.iter().map(|(_, address)| &address[..]));
+    let before: Vec<Hosting<'_>> =
+        hosts.into_iter().zip(&there).map(|(host, at)| Hosting { host, ranks: ranks(at) }).collect();
+    let unit_us = unit_us(job, there.iter().map(|(number, _)| number));
     let placed = if job.stragglers.is_empty() {
         tree::place_again(workers, &before)
     } else {
         tree::place_by_speed(workers, &before, &unit_us)
     };
     let members: Vec<Member> =
-        hosts.into_iter().zip(placed).map(|((executor, address), ranks)| Member { executor, address, ranks }).collect();
+        there.into_iter().zip(placed).map(|((executor, address), ranks)| Member { executor, address, ranks }).collect();
     let leads = |number: &ExecutorId| draft.state.executor(number).is_some_and(|executor| executor.replica);
     let is_member = |number: &ExecutorId| members.iter().any(|member| member.executor == *number);
     // Whoever leads goes on leading; a replica is needed to lead a switch.

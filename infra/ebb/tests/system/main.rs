@@ -50,5 +50,6 @@ mod torch_files;
 mod torch_one_gradient;
 mod torch_parts;
 mod torch_warm;
+mod two_hosts;
 mod verify;
 mod waiting;

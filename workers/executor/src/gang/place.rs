@@ -1,6 +1,6 @@
 //! Where a member's program runs and what it is told: a folder of its own, a port that is kept free for rank 0, and the variables that say who is who.
 
-use events_schema::fact::Proposal;
+use events_schema::fact::{Proposal, host_of};
 use events_schema::gang::CommandSpec;
 use events_schema::{ExecutorId, JobId};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -95,9 +95,9 @@ pub fn variables(
     let mut members: Vec<_> = proposal.members.iter().collect();
     members.sort_by_key(|member| (member.executor != proposal.leader, member.executor.number));
     let rank = members.iter().position(|member| member.executor.number == me)?;
-    let here = host(&members[rank].address)?;
+    let here = host_of(&members[rank].address);
     let beside = |members: &[&events_schema::fact::Member]| {
-        members.iter().filter(|member| host(&member.address).as_ref() == Some(&here)).count()
+        members.iter().filter(|member| host_of(&member.address) == here).count()
     };
     let (local_rank, local_size) = (beside(&members[..rank]), beside(&members));
     let (_, port) = members[0].address.rsplit_once(':')?;

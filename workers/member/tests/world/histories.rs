@@ -2,9 +2,9 @@
 
 use super::World;
 use super::numbers::{Element, add, gradient_of, update};
-use events_schema::Step;
 use events_schema::job::Determinism;
 use events_schema::tree::{Node, fold};
+use events_schema::{Rank, Step};
 use workers_member::GradientFrom;
 use workers_session::{Membership, Peer, Tag};
 
@@ -48,9 +48,13 @@ impl World {
         let mut history = self.made[before].clone();
         let membership = &self.memberships[&tag];
         let at = Step(history.len() as u64);
-        let of_seat = |seat: usize| gradient_of(at, &membership.seats[seat].ranks, before);
-        let mut leaf = |node: Node| (node.count == 1).then(|| of_seat(usize::from(node.first)));
-        let sum = fold(Node::root(membership.seats.len() as u16), &mut leaf, &mut |l, r| add(&l, &r)).unwrap();
+        let (gradients, computing) = membership.computing(self.workers, Determinism::None);
+        let of_rank = |rank: Rank| {
+            let seat = computing.seats.iter().find(|seat| seat.ranks == [rank]).unwrap();
+            gradient_of(at, membership.ranks(seat.peer), before)
+        };
+        let mut leaf = |node: Node| (node.count == 1).then(|| of_rank(Rank(node.first)));
+        let sum = fold(Node::root(gradients), &mut leaf, &mut |l, r| add(&l, &r)).unwrap();
         assert!(mean == sum, "another gradient");
         history.push(tag);
         // The same members take a step in two memberships alike.

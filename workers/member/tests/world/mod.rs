@@ -11,7 +11,7 @@ use events_schema::control::WaitsFor;
 use events_schema::fact::{Entry, Member as Seated, Proposal};
 use events_schema::job::{CheckpointInterval, Determinism};
 use events_schema::report::Report;
-use events_schema::tree::{Node, place};
+use events_schema::tree::{Node, place_on};
 use events_schema::{Digest, ExecutorId, Generation, JobId, Rank, Step, TimeMs, WriterToken};
 use numbers::{Element, PARAMETERS, REPLICA, Random, Reference, add, gradient_of, initial};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -117,6 +117,10 @@ pub struct World {
     /// Stretches of sums sent, and added up, while a gradient was computed.
     pub parts_sent: usize,
     pub parts_summed: usize,
+    /// Pieces that members of a host summed for the owner of a chunk on another one.
+    pub summed_for_others: usize,
+    /// Members are on as many, in turns.
+    pub hosts: u32,
     pub completed: Option<Step>,
     pub dissolved: bool,
     /// One in so many needed writes fails; 0 for none.
@@ -149,6 +153,8 @@ impl World {
             lost: Vec::new(),
             parts_sent: 0,
             parts_summed: 0,
+            summed_for_others: 0,
+            hosts: 1 + (seed % 3) as u32,
             completed: None,
             dissolved: false,
             store_fails: 0,
@@ -208,8 +214,10 @@ impl World {
     pub fn propose(&mut self, entry: Entry, peers: &[Peer], also_to: &[Peer]) {
         self.generation += 1;
         let id = |p: Peer| ExecutorId { job: JobId::parse("job-a").unwrap(), number: p.0 };
-        let shares = place(self.workers, peers.len() as u16);
-        let seat = |(p, ranks): (&Peer, Vec<Rank>)| Seated { executor: id(*p), address: format!("h:{}", p.0), ranks };
+        let host = |p: &Peer| p.0 % self.hosts;
+        let shares = place_on(self.workers, &peers.iter().map(|p| host(p) as u16).collect::<Vec<_>>());
+        let address = |p: &Peer| format!("h{}:{}", host(p), p.0);
+        let seat = |(p, ranks): (&Peer, Vec<Rank>)| Seated { executor: id(*p), address: address(p), ranks };
         let members = peers.iter().zip(shares).map(seat).collect();
         // As the controller does: at a boundary somebody leads who holds the replica.
         let here: Vec<Peer> = match (&entry, self.in_force()) {

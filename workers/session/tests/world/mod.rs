@@ -173,7 +173,7 @@ impl World {
         let members = peers
             .iter()
             .zip(shares)
-            .map(|(&p, ranks)| Member { executor: id(p), address: format!("h:{}", p.0), ranks })
+            .map(|(&p, ranks)| Member { executor: id(p), address: format!("h{}:{}", p.0 % 2, p.0), ranks })
             .collect();
         // As the controller does: who leads a switch holds the replica.
         let in_force = self.in_force().filter(|_| matches!(entry, Entry::Switch { .. }));
