@@ -11,8 +11,9 @@ use crate::note::Note;
 use crate::outbox::Outbox;
 use crate::presence::Presence;
 use controller_core::orders::{Touched, orders};
+use controller_core::survey::Ask;
 use events_schema::control::Progress;
-use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders, Telemetry};
+use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, FarEnd, Orders, Telemetry};
 use events_schema::report::ReportRecord;
 use events_schema::{ExecutorId, ServerId, Term, TimeMs};
 use std::collections::BTreeMap;
@@ -56,14 +57,16 @@ struct Told {
 /// What an agent said, if it is more than that it lives.
 #[derive(Debug)]
 pub(crate) enum Word {
-    /// It is there.
-    Hello(LinkId, ServerId),
+    /// It is there, and the link to its server is measured here.
+    Hello(LinkId, ServerId, Option<FarEnd>),
     /// It saw something.
     Report(ReportRecord),
     /// How far a job is that runs on this server, by its own word.
     Telemetry(ServerId, Telemetry),
     /// What an executor on this server is at, by its own word.
     Progress(ServerId, ExecutorId, Progress),
+    /// What it measured of a link, as it was asked by this number.
+    LinkMeasured(ServerId, u64, Option<u64>),
 }
 
 impl Links {
@@ -103,16 +106,19 @@ impl Links {
         *heard_ms = now_ms;
         let (server, incarnation) = (server.clone(), *incarnation);
         let word = match (incarnation, message) {
-            (None, AgentMessage::Hello { server: named, incarnation }) if named == server => {
+            (None, AgentMessage::Hello { server: named, incarnation, far_end }) if named == server => {
                 if !self.take_over(link, &server, incarnation, now_ms, presence, out) {
                     return None;
                 }
-                Some(Word::Hello(link, server.clone()))
+                Some(Word::Hello(link, server.clone(), far_end))
             }
             (Some(_), AgentMessage::Heartbeat) => None,
             (Some(_), AgentMessage::Telemetry(telemetry)) => Some(Word::Telemetry(server.clone(), telemetry)),
             (Some(_), AgentMessage::Progress { executor, progress }) => {
                 Some(Word::Progress(server.clone(), executor, progress))
+            }
+            (Some(_), AgentMessage::LinkMeasured { number, bytes_per_s }) => {
+                Some(Word::LinkMeasured(server.clone(), number, bytes_per_s))
             }
             (Some(incarnation), AgentMessage::Report { number, at, report, trace })
                 if number > 0 && !report.is_the_controllers() =>
@@ -215,6 +221,13 @@ impl Links {
             let mut orders = Orders { term: committed.term, position: committed.position, executors };
             orders.count_down(at);
             out.tell(number, ControllerMessage::Orders(orders));
+        }
+    }
+
+    /// Has an agent measure the link to another server.
+    pub fn have_measured(&self, Ask { server, number, far_end }: Ask, out: &mut Outbox) {
+        if let Some(link) = self.current_links.get(&server) {
+            out.tell(*link, ControllerMessage::MeasureLink { number, far_end });
         }
     }
 

@@ -19,7 +19,7 @@ use crate::reports::Reports;
 use crate::take_over::{Progress, Recovered, Surroundings, TakeOver};
 use controller_core::orders::{Touched, touched};
 use controller_core::state::Job;
-use controller_core::{Input, Policy, State, Watch};
+use controller_core::{Input, Policy, State, Survey, Watch};
 use events_rule::Stream;
 use events_schema::batch::InputStream;
 use events_schema::orders::Telemetry;
@@ -55,6 +55,8 @@ pub struct CellMachine {
     deletions: Deletions,
     /// Which jobs make no progress.
     watch: Watch,
+    /// What the links between servers carry.
+    survey: Survey,
     checks: Checks,
     recover_backoff: Backoff,
     wake_ms: Option<u64>,
@@ -96,6 +98,7 @@ impl CellMachine {
             unwell_since_ms: None,
             deletions: Deletions::default(),
             watch: Watch::default(),
+            survey: Survey::default(),
             checks: Checks::default(),
             recover_backoff: Backoff::new(RECOVER_PAUSE_MAX_MS),
             wake_ms: None,
@@ -207,10 +210,12 @@ impl CellMachine {
                 word.into_iter().for_each(|word| self.hear(word));
             }
             In::LinkClosed { link } => {
-                if let Some(server) = self.links.closed(link)
-                    && self.committed.as_ref().is_some_and(|committed| committed.state.server(&server).is_none())
-                {
-                    self.presence.forget(&server);
+                if let Some(server) = self.links.closed(link) {
+                    let known = self.committed.as_ref().map(|committed| committed.state.server(&server).is_some());
+                    self.survey.closed(&server, known == Some(true));
+                    if known == Some(false) {
+                        self.presence.forget(&server);
+                    }
                 }
             }
             In::Deleted { number } => self.deletions.deleted(number),
@@ -220,8 +225,9 @@ impl CellMachine {
 
     fn hear(&mut self, word: Word) {
         match word {
-            Word::Hello(link, server) => {
+            Word::Hello(link, server, far_end) => {
                 self.reports.hello(&server);
+                self.survey.hello(&server, far_end);
                 self.links.greet(link, self.renewing(), &mut self.out);
                 if let Some(committed) = &self.committed {
                     self.links.tell(link, committed, self.clock.at(self.now_ms), &mut self.out);
@@ -249,6 +255,9 @@ impl CellMachine {
                 if self.committed.as_ref().is_some_and(on_it) {
                     self.watch.heard(self.now_ms, &executor, progress);
                 }
+            }
+            Word::LinkMeasured(server, number, bytes_per_s) => {
+                self.survey.answered(self.now_ms, &server, number, bytes_per_s);
             }
         }
     }
@@ -445,6 +454,9 @@ impl CellMachine {
         });
         if let Phase::Leading(lead) = &self.phase {
             note_read(&mut self.health, lead);
+            let at = self.clock.at(self.now_ms);
+            let asked = well.then(|| self.survey.next(self.now_ms, at, &lead.fold.state)).flatten();
+            asked.into_iter().for_each(|ask| self.links.have_measured(ask, &mut self.out));
         }
         self.reports.go_on(self.now_ms, &mut self.health, &mut self.out);
         let renews = self.renewing();
@@ -490,6 +502,7 @@ impl CellMachine {
                 seen.push(Input::Report(record));
             }
         }
+        let mut found = self.survey.take_found();
         for report in if well { self.watch.look(self.now_ms, &lead.fold.state) } else { Vec::new() } {
             let (Report::JobStalled { job, .. }
             | Report::MemberStraggles { executor: ExecutorId { job, .. }, .. }
@@ -502,6 +515,9 @@ impl CellMachine {
             let of_leader = leader.and_then(|leader| lead.fold.state.executor(&leader));
             let any = || lead.fold.state.executors_of(job).next().map(|(_, executor)| executor);
             let Some(server) = of_leader.or_else(any).map(|executor| executor.slot.server.clone()) else { continue };
+            found.push((server, report));
+        }
+        for (server, report) in found {
             let Some(incarnation) = lead.fold.state.server(&server).map(|known| known.incarnation) else { continue };
             let at = self.clock.at(self.now_ms);
             let record = ReportRecord { server, incarnation, number: 0, at, report, trace: None, after: None };

@@ -10,7 +10,7 @@ use events_schema::batch::to_bytes;
 use events_schema::command::Command;
 use events_schema::control::{Gradients, Phase, Progress, WaitsFor};
 use events_schema::fact::{Fact, StallCause, StallRemedy};
-use events_schema::orders::{AgentMessage, ControllerMessage};
+use events_schema::orders::{AgentMessage, ControllerMessage, FarEnd};
 use events_schema::report::{Report, ReportRecord};
 use events_schema::{ExecutorId, Generation, JobId, Offset, Rank, Step, TimeMs};
 use proptest::prelude::*;
@@ -518,13 +518,40 @@ fn what_the_watch_sees_is_decided_once() {
     );
 }
 
+/// Two servers whose agents measure links: one is asked, what it says that is slow becomes a fact, and nothing becomes of what is fast.
+#[test]
+fn a_slow_link_between_two_servers_is_measured_and_becomes_a_fact() {
+    let facts = |rate: Option<u64>| {
+        let mut world = World::led();
+        let links = ["s1", "s2"].map(|name| {
+            let link = world.hello_with(0, name, 7, Some(FarEnd { address: name.to_owned(), key: [7; 16] }));
+            world.report(0, link, 1, joined());
+            (link, name)
+        });
+        for _ in 0..8 {
+            world.pass(1_000);
+            let asked = std::mem::take(&mut world.first().told).into_iter().find_map(|(link, message)| match message {
+                ControllerMessage::MeasureLink { number, far_end } => Some((link, number, far_end)),
+                _ => None,
+            });
+            let Some((link, number, far_end)) = asked else { continue };
+            let (_, name) = links.iter().find(|(of, _)| *of == link).unwrap();
+            assert_ne!(far_end.address, *name, "over the other one");
+            world.say(0, link, AgentMessage::LinkMeasured { number, bytes_per_s: rate });
+        }
+        let measured = |fact: &&Fact| matches!(fact, Fact::LinkMeasured { .. });
+        world.log.batches().iter().flat_map(|batch| &batch.facts).filter(measured).count()
+    };
+    assert_eq!([Some(5_000_000), Some(500_000_000), None].map(facts), [2, 0, 0]);
+}
+
 #[test]
 fn a_stream_that_breaks_the_protocol_is_ended() {
     let gone = AgentMessage::Report { number: 1, at: TimeMs(1), report: Report::AgentGone, trace: None };
     let executor = ExecutorId { job: JobId::parse("job-a").unwrap(), number: 0 };
     let report = Report::MemberStraggles { executor, unit_us: 2, peers_unit_us: 1, cause: None };
     let seen = AgentMessage::Report { number: 1, at: TimeMs(1), report, trace: None };
-    let other = AgentMessage::Hello { server: server("other"), incarnation: 7 };
+    let other = AgentMessage::Hello { server: server("other"), incarnation: 7, far_end: None };
     for (hello, message) in [(true, gone.clone()), (true, other.clone()), (true, seen), (false, gone), (false, other)] {
         let mut world = World::led();
         let link = if hello { world.hello(0, "s1", 7) } else { LinkId(9) };

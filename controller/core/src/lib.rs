@@ -9,7 +9,7 @@
 //!
 //! Reading order: [`state`] (what is), [`apply()`](State::apply) in `apply/mod.rs` (how a fact changes it), [`decide()`] (which
 //! facts follow from an input; `decide/generations.rs` is the heart), [`policy`] (who gets how many slots), [`orders()`] (what a
-//! server has to run), [`watch`] (which jobs make no progress), [`effects`] and [`sweep`] (other outstanding work), [`version`] (what a change expects to find), [`Reasons`] (why a
+//! server has to run), [`watch`] (which jobs make no progress), [`survey`] (which links are measured), [`effects`] and [`sweep`] (other outstanding work), [`version`] (what a change expects to find), [`Reasons`] (why a
 //! job has what it has), [`invariants`] (what always holds).
 //! On a job's path: from `events/log` to `decide/jobs.rs`, then `controller/server/src/run.rs`.
 
@@ -23,6 +23,7 @@ pub mod orders;
 pub mod policy;
 pub mod state;
 pub mod straggle;
+pub mod survey;
 pub mod sweep;
 pub mod table;
 #[cfg(test)]
@@ -36,5 +37,6 @@ pub use explain::Reasons;
 pub use orders::orders;
 pub use policy::{Policy, policy_by_name};
 pub use state::State;
+pub use survey::Survey;
 pub use sweep::{Orphans, UnnamedUploads};
 pub use watch::Watch;

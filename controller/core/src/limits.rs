@@ -37,7 +37,7 @@ pub const START_DEADLINE_MS: u64 = 180_000;
 /// A checkpoint is read at least so fast, in bytes per millisecond: 5 MB/s is the slowest store that is worth training from.
 pub const RESTORE_BYTES_PER_MS_MIN: u64 = 5_000;
 /// A job grows over links that carry so much, in bytes per millisecond: 5 MB/s (40 Mbit/s) bring in a replica of 100 MB in twenty seconds,
-/// while the others go on. Nobody measures a link before it is used; a newcomer whose link carries less than steps make is given up.
+/// while the others go on. A newcomer whose link carries less than steps make is given up.
 pub const COPY_BYTES_PER_MS_ADMITTED: u64 = 5_000;
 /// So many times a replica is sent until its newcomer has caught up: itself, and the gradients of the steps meanwhile.
 pub const COPY_TIMES: u64 = 2;
@@ -82,6 +82,14 @@ pub const BETA_REFUSED_MILLI: u64 = 1_100;
 pub const LINK_AVOID_MS_MIN: u64 = 300_000;
 /// For how long a first quarter of a second of a copy counts: until it is said what the whole second was, or that the newcomer has fallen behind.
 pub const LINK_SUSPECTED_MS: u64 = 10_000;
+/// So long before that time is over such a link is measured again, so that what is known of it is never in between: two servers, each twice.
+pub const LINK_AGAIN_BEFORE_MS: u64 = 15_000;
+/// A link that carries so much is not said of: 1 Gbit/s carries it, and no network that is made for training carries less. What a link carries beyond it a
+/// burst of a few MiB does not tell well; a newcomer's copy does.
+pub const LINK_FAST_BYTES_PER_S: u64 = 100_000_000;
+/// A server that has just joined is no newcomer's for so long, if the job has members elsewhere: its link is measured meanwhile. A slow one takes four bursts of
+/// 400 ms; where many join at once not all are measured by then, and the first newcomer finds the others out.
+pub const LINK_UNKNOWN_MS: u64 = 4_000;
 /// Longest such times.
 pub const AVOID_MS_MAX: u64 = 3_600_000;
 /// How long a member that exited with status 0 may stay unexplained: the leader's word about it travels another way.

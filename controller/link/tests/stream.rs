@@ -82,7 +82,7 @@ async fn messages_cross_in_both_directions() {
         assert_eq!(connection.server, server());
         connection.split()
     };
-    let hello = AgentMessage::Hello { server: server(), incarnation: 7 };
+    let hello = AgentMessage::Hello { server: server(), incarnation: 7, far_end: None };
     agent.send(hello.clone()).await.unwrap();
     assert_eq!(from_agent.receive().await.unwrap(), Some(hello));
     let orders = ControllerMessage::Orders(Orders { term: Term(3), position: Offset(9), executors: vec![] });

@@ -155,6 +155,7 @@ impl Streams {
             beat @ (ControllerMessage::Heartbeat { .. } | ControllerMessage::Alive) => {
                 mailbox.put(|letters| letters.beat = Some(beat));
             }
+            ask @ ControllerMessage::MeasureLink { .. } => mailbox.put(|letters| letters.ask = Some(ask)),
         }
     }
 
@@ -221,6 +222,8 @@ struct Letters {
     taken: Option<u64>,
     orders: Option<(Orders, Instant)>,
     beat: Option<ControllerMessage>,
+    /// A link to be measured; an older one is given up by whoever asked.
+    ask: Option<ControllerMessage>,
     /// The stream is to end, with or without a word.
     end: Option<Option<EndCause>>,
 }
@@ -260,10 +263,10 @@ impl Letters {
             }
             sender.send(ControllerMessage::Orders(orders)).await?;
         }
-        match self.beat {
-            Some(beat) => sender.send(beat).await,
-            None => Ok(()),
+        for message in self.beat.into_iter().chain(self.ask) {
+            sender.send(message).await?;
         }
+        Ok(())
     }
 }
 

@@ -163,7 +163,7 @@ async fn a_stream_may_speak_only_for_the_server_it_named_and_never_for_the_contr
 
     let connection = controller_link::connect(&controller.agent_url(), &secrets.token, &server()).await.unwrap();
     let other = ServerId::parse("other").unwrap();
-    connection.send(AgentMessage::Hello { server: other.clone(), incarnation: 1 }).await.unwrap();
+    connection.send(AgentMessage::Hello { server: other.clone(), incarnation: 1, far_end: None }).await.unwrap();
     let mut connection = connection;
     while connection.receive().await.is_ok() {}
     assert!(controller.committed().unwrap().0.server(&other).is_none());

@@ -25,6 +25,9 @@ pub enum AgentMessage {
         /// The agent process.
         #[n(1)]
         incarnation: u64,
+        /// Where others measure the link to this server. Not there: it neither measures a link nor has its own measured; so it is with earlier builds.
+        #[n(2)]
+        far_end: Option<FarEnd>,
     },
     /// A change; repeated until taken.
     #[n(1)]
@@ -57,6 +60,34 @@ pub enum AgentMessage {
         #[n(1)]
         progress: Progress,
     },
+    /// A link was measured, as [`ControllerMessage::MeasureLink`] asked; never logged.
+    #[n(5)]
+    LinkMeasured {
+        /// Of the request.
+        #[n(0)]
+        number: u64,
+        /// Bytes per second in the slower direction. None if nothing could be measured, as where the other server cannot be reached.
+        #[n(1)]
+        bytes_per_s: Option<u64>,
+    },
+}
+
+/// Where a server's agent is reached by one that measures the link between the two.
+#[derive(Clone, PartialEq, Eq, Encode, Decode)]
+pub struct FarEnd {
+    /// `HOST:PORT`, on the way that its executors are reached.
+    #[n(0)]
+    pub address: String,
+    /// What has to be shown there: a random number of the agent process.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub key: [u8; 16],
+}
+
+impl std::fmt::Debug for FarEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FarEnd({}, hidden)", self.address)
+    }
 }
 
 /// From controller to agent.
@@ -83,6 +114,16 @@ pub enum ControllerMessage {
     /// yet. Renews nothing.
     #[n(8)]
     Alive,
+    /// Measure the link to another server, once. Said to agents alone whose hello named a far end of their own; one at a time in a cell.
+    #[n(9)]
+    MeasureLink {
+        /// For the answer.
+        #[n(0)]
+        number: u64,
+        /// The other server's.
+        #[n(1)]
+        far_end: FarEnd,
+    },
 }
 
 /// The wanted state of one server.

@@ -436,6 +436,17 @@ pub enum Report {
         #[n(2)]
         settled: bool,
     },
+    /// How fast the link between two servers is, where it is slow, or faster than it was known to be. Seen by the controller's survey, which asks one of them
+    /// (`server` of the record) to measure it.
+    #[n(38)]
+    LinkSurveyed {
+        /// The other server.
+        #[n(0)]
+        peer: ServerId,
+        /// Bytes per second in the slower direction, the best of several measurements.
+        #[n(1)]
+        bytes_per_s: u64,
+    },
     /// How long a step usually takes in this generation; once a generation that lasts. From its leader.
     #[n(32)]
     ThroughputMeasured {
@@ -463,7 +474,8 @@ impl Report {
             | Report::JobStalled { .. }
             | Report::ObjectsSwept { .. }
             | Report::MemberStraggles { .. }
-            | Report::MemberKeepsUp { .. } => true,
+            | Report::MemberKeepsUp { .. }
+            | Report::LinkSurveyed { .. } => true,
             Report::AgentJoined { .. }
             | Report::ExecutorReady { .. }
             | Report::ExecutorGone { .. }

@@ -6,10 +6,12 @@ use crate::schedule::Place;
 use crate::world::{Begin, Body, Event, Input, Pid, World};
 use controller_cell::LinkEnd as Cause;
 use events_schema::control::FromExecutor;
-use events_schema::orders::ControllerMessage;
+use events_schema::orders::{ControllerMessage, FarEnd};
 use events_schema::{Digest, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
-use workers_agent_core::{Agent, Config, ExecutorWord, In, LinkEnd, LinkWord, Moment, Out, ProcessEnd};
+use workers_agent_core::{
+    Agent, BURST_BYTES_MAX, BURST_TIME_MAX, Config, ExecutorWord, In, LinkEnd, LinkWord, Moment, Out, ProcessEnd,
+};
 
 /// Time of a write to a server's disk, of a word through a pipe, and from a process's end until it is reaped.
 const DISK_US: u64 = 4_000;
@@ -29,6 +31,11 @@ pub struct AgentProcess {
     stream: Option<(u64, ConnId)>,
     /// Executors on the slots.
     pub slots: BTreeMap<u16, Pid>,
+}
+
+/// Where others measure the link to a place; of each process another.
+fn far_end(place: Place, seed: u64) -> FarEnd {
+    FarEnd { address: place.to_string(), key: (u128::from(seed) << 64).to_be_bytes() }
 }
 
 impl World {
@@ -75,9 +82,11 @@ impl World {
             class: Digest([7; 32]),
             devices: Vec::new(),
             address: format!("http://{server}:1"),
+            far_end: None,
             lease_ms: self.schedule.setup.loan_lease_ms,
         };
         let seed = self.random.draw();
+        let config = Config { far_end: Some(far_end(place, seed)), ..config };
         let machine = Agent::new(moment, config, seed, &self.hosts[usize::from(place)].kept);
         let process = AgentProcess { server, machine, stream: None, slots: BTreeMap::new() };
         let pid = self.spawn(place, Body::Agent(Box::new(process)));
@@ -137,11 +146,30 @@ impl World {
                 }
             }
             Out::Keep { write, slots } => self.keep(pid, write, slots),
+            Out::MeasureLink { number, far_end } => self.measure_link(pid, number, &far_end),
             Out::Reply { request, answer } => self.fleet_is_told(pid, request, answer),
             Out::WakeAt { ms } => self.wake_at(pid, ms * 1_000),
             Out::Note(note) => self.note(pid, &note),
             Out::Ended => self.end_process(pid),
         }
+    }
+
+    /// A burst in each direction. Executors' links are apart from each other here, so it does not slow them, nor they it.
+    fn measure_link(&mut self, pid: Pid, number: u64, far_end: &FarEnd) {
+        let Some(place) = self.processes.get(&pid).map(|process| process.place) else { return };
+        let other = far_end.address.parse::<Place>().ok().filter(|other| {
+            let host = self.hosts.get(usize::from(*other));
+            let there = host.and_then(|host| host.agent).is_some_and(|agent| self.runs(agent));
+            there && self.net.is_whole(place, *other) && self.net.is_whole(*other, place)
+        });
+        let times = if self.now() < self.net.slow_until { self.net.slow.max(1) } else { 1 };
+        let bytes_per_s = other.map(|other| self.schedule.setup.bytes_per_s([place, other]) / times);
+        let burst_us = |bytes_per_s: u64| {
+            let whole_us = BURST_BYTES_MAX * 1_000_000 / bytes_per_s.max(1);
+            2 * whole_us.min(BURST_TIME_MAX.as_micros() as u64) + 8 * self.schedule.setup.latency_us
+        };
+        let us = bytes_per_s.map_or(CONNECT_TIMEOUT_US, burst_us);
+        self.send_in(us, pid, Input::Agent(In::LinkMeasured { number, bytes_per_s }));
     }
 
     fn keep(&mut self, pid: Pid, write: u64, slots: BTreeSet<u16>) {

@@ -49,13 +49,15 @@ pub enum Mutant {
     NobodyCompares,
     /// A job stays on the slots of its policy's plan, also on those that it avoids.
     NobodyGoesElsewhere,
-    /// Nobody hears how fast newcomers are sent the replica.
+    /// Nobody hears how fast newcomers are sent the replica, nor what agents measure.
     NobodyMeasuresLinks,
+    /// No agent measures links: newcomers alone find out what theirs carries.
+    NobodySurveysLinks,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 15] = [
+    pub const ALL: [Mutant; 16] = [
         Mutant::StaleLossesAreDropped,
         Mutant::ActiveIsSaidLate,
         Mutant::NobodyWatches,
@@ -71,6 +73,7 @@ impl Mutant {
         Mutant::NobodyCompares,
         Mutant::NobodyGoesElsewhere,
         Mutant::NobodyMeasuresLinks,
+        Mutant::NobodySurveysLinks,
     ];
 
     /// The one of this name, as schedules and commands write it.
@@ -105,6 +108,12 @@ impl Mutants {
         }
         if self.has(Mutant::NobodyWatches) && matches!(message, AgentMessage::Progress { .. }) {
             return None;
+        }
+        if let AgentMessage::Hello { server, incarnation, .. } = &message
+            && (self.has(Mutant::NobodyMeasuresLinks) || self.has(Mutant::NobodySurveysLinks))
+        {
+            let (server, incarnation) = (server.clone(), *incarnation);
+            return Some(AgentMessage::Hello { server, incarnation, far_end: None });
         }
         let AgentMessage::Report { number, at, report, .. } = &message else { return Some(message) };
         let is_dropped = match report {

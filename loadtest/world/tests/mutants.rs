@@ -44,8 +44,18 @@ fn a_link_that_nobody_measures_is_found() {
 }
 
 #[test]
-fn a_slow_link_is_found_out_and_not_tried_again_at_once() {
+fn a_slow_link_is_known_before_a_slot_is_lent() {
     let outcome = run(&serde_json::from_str(SLOW_LINK).unwrap(), &Mutants::default());
+    let facts = |kind: &str| outcome.facts.iter().filter(|((name, _), _)| name == kind).map(|(_, n)| n).sum::<u64>();
+    println!("{:?}", outcome.facts);
+    assert_eq!((facts("LinkMeasured"), facts("GrowthPaused")), (2, 0), "one for either end: {:?}", outcome.facts);
+    assert_eq!(facts("ExecutorAssigned"), 1, "nothing was begun over it: {:?}", outcome.facts);
+}
+
+/// Agents of an earlier build, or servers that cannot reach each other but through executors.
+#[test]
+fn a_slow_link_is_found_out_by_a_newcomer_and_not_tried_again_at_once() {
+    let outcome = run(&serde_json::from_str(SLOW_LINK).unwrap(), &Mutants(vec![Mutant::NobodySurveysLinks]));
     let facts = |kind: &str| outcome.facts.iter().filter(|((name, _), _)| name == kind).map(|(_, n)| n).sum::<u64>();
     println!("{:?}", outcome.facts);
     assert_eq!((facts("LinkMeasured"), facts("GrowthPaused")), (2, 0), "{:?}", outcome.facts);

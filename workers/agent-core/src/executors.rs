@@ -145,6 +145,7 @@ fn concerns(report: &Report, executor: &ExecutorId) -> bool {
         | Report::JobStalled { .. }
         | Report::MemberStraggles { .. }
         | Report::MemberKeepsUp { .. }
+        | Report::LinkSurveyed { .. }
         | Report::ObjectsSwept { .. } => false,
         Report::ExecutorReady { executor: ready, .. } => ready == executor,
         Report::GenerationActive { job, .. }

@@ -9,10 +9,11 @@
 //!
 //! Reading order: `words.rs` (what comes in and goes out), `machine.rs` (the whole), `slot.rs` (what is known of a slot), `orders.rs` (from
 //! wanted to done), `executors.rs` (what executors say and how they end), `take_back.rs` (the fleet's way), `link.rs` and `outbox.rs` (the
-//! controller's way), `log_chunks.rs` (what executors say, into the store), `warm.rs` (processes with PyTorch imported).
+//! controller's way), `burst.rs` (what a link carries), `log_chunks.rs` (what executors say, into the store), `warm.rs` (processes with PyTorch imported).
 //!
 //! Next on a job's path: `workers/agent/src/lib.rs`.
 
+mod burst;
 mod executors;
 #[cfg(test)]
 mod fixtures;
@@ -26,6 +27,7 @@ mod take_back;
 mod warm;
 mod words;
 
+pub use burst::{BURST_BYTES_MAX, BURST_TIME_MAX, Burst};
 pub use executors::{LOOK_INTERVAL_MS, SILENT_LOOKS_MAX};
 pub use link::{HEARTBEAT_INTERVAL_MS, SILENCE_MAX_MS};
 pub use log_chunks::{LogChunks, LogWrite};

@@ -37,6 +37,9 @@ pub(crate) struct Uplink {
     telemetry: BTreeMap<JobId, Telemetry>,
     /// What each executor is at, by its newest word.
     progress: BTreeMap<ExecutorId, Progress>,
+    /// Whether a link to another server is measured now, and the last answer that waits to be said.
+    measures: bool,
+    measured: Option<(u64, Option<u64>)>,
 }
 
 #[derive(Debug, Clone)]
@@ -66,6 +69,8 @@ impl Uplink {
             pause_ms: RETRY_PAUSE_MIN_MS,
             telemetry: BTreeMap::new(),
             progress: BTreeMap::new(),
+            measures: false,
+            measured: None,
         }
     }
 }
@@ -80,7 +85,8 @@ impl Agent {
             (LinkWord::Up, state @ Link::Opening) => {
                 let silent_at = now.saturating_add(SILENCE_MAX_MS);
                 *state = Link::Up(Open { sent: 0, sending_since: None, heartbeat_at: now, silent_at, heard: false });
-                self.send(AgentMessage::Hello { server: self.config.server.clone(), incarnation: self.incarnation() });
+                let (server, far_end) = (self.config.server.clone(), self.config.far_end.clone());
+                self.send(AgentMessage::Hello { server, incarnation: self.incarnation(), far_end });
             }
             (LinkWord::Sent, Link::Up(open)) => open.sending_since = None,
             (LinkWord::Said(message), Link::Up(open)) => {
@@ -99,6 +105,20 @@ impl Agent {
             ControllerMessage::ReportsTaken { through } => self.reports_taken(through),
             ControllerMessage::Heartbeat { term } => self.heard_controller(term),
             ControllerMessage::Alive => {}
+            // Another is not begun beside one that takes long: whoever asked for that has given it up, and will ask again.
+            ControllerMessage::MeasureLink { number, far_end } => {
+                if !std::mem::replace(&mut self.uplink.measures, true) {
+                    self.outs.push(Out::MeasureLink { number, far_end });
+                }
+            }
+        }
+    }
+
+    /// A link was measured; said if the stream is still the one on which it was asked for, or another controller would take it for its own.
+    pub(crate) fn link_measured(&mut self, number: u64, bytes_per_s: Option<u64>) {
+        self.uplink.measures = false;
+        if matches!(self.uplink.state, Link::Up(_)) {
+            self.uplink.measured = Some((number, bytes_per_s));
         }
     }
 
@@ -113,6 +133,7 @@ impl Agent {
         self.uplink.state = Link::Down { retry_at: self.after(shortened_ms) };
         self.uplink.telemetry.clear();
         self.uplink.progress.clear();
+        self.uplink.measured = None;
         if end == LinkEnd::GivenUp && self.phase == Phase::Serving {
             self.outs.push(Out::Note(Note::GivenUp));
             self.end_all(Phase::Rejoining);
@@ -180,6 +201,8 @@ impl Agent {
             let (number, at, report) = (next.number, next.at, next.report.clone());
             self.outbox.note_sent(number);
             self.send(AgentMessage::Report { number, at, report, trace: None });
+        } else if let Some((number, bytes_per_s)) = self.uplink.measured.take() {
+            self.send(AgentMessage::LinkMeasured { number, bytes_per_s });
         } else if let Some((_, telemetry)) = self.uplink.telemetry.pop_first() {
             self.send(AgentMessage::Telemetry(telemetry));
         } else if let Some((executor, progress)) = self.uplink.progress.pop_first() {

@@ -7,7 +7,7 @@ use crate::take_back::{Keeping, Waiting};
 use crate::words::{Answer, In, KillCause, Moment, Note, Out};
 use events_schema::control::ToExecutor;
 use events_schema::device::SlotDevice;
-use events_schema::orders::ExecutorOrder;
+use events_schema::orders::{ExecutorOrder, FarEnd};
 use events_schema::report::Report;
 use events_schema::{Digest, ExecutorId, Offset, ServerId, SlotId, Term};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,8 @@ pub struct Config {
     pub devices: Vec<SlotDevice>,
     /// Where fleets reach it (`http://HOST:PORT`).
     pub address: String,
+    /// Where others measure the link to this server; without it links are not measured here.
+    pub far_end: Option<FarEnd>,
     /// Time without a word from any controller after which all slots go back.
     pub lease_ms: u64,
 }
@@ -133,6 +135,7 @@ impl Agent {
             In::TakeBack { request, slots, within_ms } => self.take_back(request, slots, within_ms),
             In::Withdrawn { request } => drop(self.waiting.remove(&request)),
             In::Kept { write, durable } => self.kept(write, durable),
+            In::LinkMeasured { number, bytes_per_s } => self.link_measured(number, bytes_per_s),
             In::Shutdown => self.end_all(Phase::Stopping),
             In::Wake => {
                 self.woken_at = None;

@@ -2,7 +2,7 @@
 //! Next file: `machine.rs`.
 
 use events_schema::control::{FromExecutor, ToExecutor};
-use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder};
+use events_schema::orders::{AgentMessage, ControllerMessage, FarEnd, JobOrder};
 use events_schema::{ExecutorId, SlotId, Term, TimeMs};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -55,6 +55,13 @@ pub enum In {
         write: u64,
         /// Whether it would survive a crash.
         durable: bool,
+    },
+    /// The measurement that [`Out::MeasureLink`] of this number asked for has ended.
+    LinkMeasured {
+        /// Of the request.
+        number: u64,
+        /// Bytes per second in the slower direction; none if nothing could be measured.
+        bytes_per_s: Option<u64>,
     },
     /// End all executors, pass on the last reports, then end.
     Shutdown,
@@ -179,6 +186,13 @@ pub enum Out {
         write: u64,
         /// All of them; the next process begins with these.
         slots: BTreeSet<u16>,
+    },
+    /// Measure the link to another server. Ends in [`In::LinkMeasured`] within a bounded time; at most one is under way.
+    MeasureLink {
+        /// Of the request.
+        number: u64,
+        /// The other server's.
+        far_end: FarEnd,
     },
     /// Answer a request for slots.
     Reply {

@@ -6,6 +6,7 @@
 
 use crate::devices::{Devices, Seat};
 use crate::direct::SlotReport;
+use crate::far_end;
 use crate::meters::Meters;
 use crate::process::{self, Launch, Process};
 use crate::record::{ExecutorRecord, TakenBack};
@@ -16,7 +17,7 @@ use crate::warm::WarmName;
 use crate::{AgentConfig, PythonConfig};
 use ebb_telemetry::within;
 use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor, TorchHost};
-use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder};
+use events_schema::orders::{AgentMessage, ControllerMessage, FarEnd, JobOrder};
 use events_schema::{ExecutorId, SlotId, TraceContext};
 use object_store::ObjectStore;
 use shell::wall_clock;
@@ -110,7 +111,7 @@ impl Host {
     /// A host with free slots; those in `fleets` were taken back before this process began. `seed` is a random number.
     pub fn new(
         config: AgentConfig,
-        address: String,
+        (address, far_end): (String, Option<FarEnd>),
         fleets: &BTreeSet<u16>,
         taken_back: TakenBack,
         seed: u64,
@@ -123,6 +124,7 @@ impl Host {
             class: config.class,
             devices: config.devices.as_ref().map(Devices::told).unwrap_or_default(),
             address,
+            far_end,
             lease_ms: milliseconds(config.lease),
         };
         let begun = Instant::now();
@@ -291,6 +293,7 @@ impl Host {
             Out::Tell { slot, frame } => self.tell_executor(slot, frame),
             Out::Kill { slot, executor, cause } => self.kill(slot, &executor, cause),
             Out::Keep { write, slots } => self.keep(write, slots),
+            Out::MeasureLink { number, far_end } => self.measure_link(number, far_end),
             Out::Reply { request, answer } => {
                 self.meters.answered(&answer);
                 if let Some(caller) = self.callers.remove(&request) {
@@ -331,6 +334,15 @@ impl Host {
         };
         let task = self.tasks.spawn(uplink::run(uplink, waiting));
         self.link = Some(OpenLink { number: link, messages, task });
+    }
+
+    fn measure_link(&mut self, number: u64, far_end: FarEnd) {
+        let events = self.events_sender.clone();
+        self.tasks.spawn(async move {
+            let bytes_per_s = far_end::measure(&far_end).await;
+            // Nobody to tell means that the agent has ended.
+            let _ = events.send(HostEvent::Happened(In::LinkMeasured { number, bytes_per_s })).await;
+        });
     }
 
     /// What this server has for models in PyTorch.

@@ -6,7 +6,7 @@
 //! puts nothing into the object store but what executors say.
 //!
 //! Reading order: `host.rs` (the one task that owns the decisions), `process.rs`, `group.rs`, `record.rs`, `log_file.rs`, `ship.rs` (executors),
-//! `warm.rs` (processes that their Python is forked from), `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way), `traces.rs` and `meters.rs` (what others may see).
+//! `warm.rs` (processes that their Python is forked from), `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way), `far_end.rs` (what links to other servers carry), `traces.rs` and `meters.rs` (what others may see).
 //!
 //! Next on a job's path: `workers/executor/src/lib.rs`.
 
@@ -14,6 +14,7 @@ mod access;
 mod devices;
 mod direct;
 mod environment;
+mod far_end;
 #[cfg(test)]
 #[path = "../../agent-core/src/fixtures.rs"]
 mod fixtures;
@@ -40,6 +41,7 @@ pub use workers_agent_core::EXIT_STATUS_PROTOCOL;
 use direct::Direct;
 use events_schema::control::FileAccess;
 use events_schema::{Digest, ServerId};
+use far_end::Listening;
 use host::{Host, HostEvent};
 use record::TakenBack;
 use shell::{Chain, Running, Stage, TaskFailure, run_stages};
@@ -209,9 +211,11 @@ pub async fn start(config: AgentConfig) -> Result<Agent, StartError> {
     let direct = Direct::new(config.server.clone(), config.slots, fleet_token, events.0.clone(), metrics_for);
     let nonce = format!("{:016x}", getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?);
     let warm = WarmServers::listen(nonce, config.data_dir.join("logs").join("python"), events.0.clone());
-    let host = Host::new(config, url, &fleets, taken_back, seed, warm.name(), events);
+    let far_end = Listening::open(&config.executor_host).await;
+    let reached = (url, far_end.as_ref().map(|listening| listening.far_end.clone()));
+    let host = Host::new(config, reached, &fleets, taken_back, seed, warm.name(), events);
 
-    let stages = stages(host, direct, listener, warm);
+    let stages = stages(host, direct, listener, warm, far_end);
     let running = Running::start(async move |asked| {
         let end = end_of(run_stages(stages, asked).await);
         drop(lock);
@@ -235,7 +239,13 @@ fn prepare(data_dir: &Path) -> Result<File, StartError> {
 }
 
 /// The agent's tasks. The executors and the last reports end first, then the listener and what executors' Python is forked from.
-fn stages(host: Host, direct: Direct, listener: TcpListener, warm: WarmServers) -> Vec<Stage<String>> {
+fn stages(
+    host: Host,
+    direct: Direct,
+    listener: TcpListener,
+    warm: WarmServers,
+    far_end: Option<Listening>,
+) -> Vec<Stage<String>> {
     let (mut executors, mut listening) = (Stage::new(END_TIME + TASK_TIMEOUT), Stage::new(TASK_TIMEOUT));
     let (host_end, direct_end, warm_end) = (executors.asked(), listening.asked(), listening.asked());
     executors.spawn("executors", async move { host.run(host_end).await.map_err(|e| Chain(&e).to_string()) });
@@ -243,6 +253,13 @@ fn stages(host: Host, direct: Direct, listener: TcpListener, warm: WarmServers) 
         direct.serve(listener, direct_end).await.map_err(|e| Chain(&e).to_string())
     });
     listening.spawn("warm Python", async move { warm.run(warm_end).await.map_err(|e| Chain(&e).to_string()) });
+    if let Some(far_end) = far_end {
+        let asked = listening.asked();
+        listening.spawn("far end of links", async move {
+            far_end.serve(asked).await;
+            Ok(())
+        });
+    }
     vec![executors, listening]
 }
 

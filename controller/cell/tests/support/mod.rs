@@ -12,7 +12,7 @@ use events_schema::batch::{Batch, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::job::JobSpec;
-use events_schema::orders::{AgentMessage, ControllerMessage};
+use events_schema::orders::{AgentMessage, ControllerMessage, FarEnd};
 use events_schema::report::Report;
 use events_schema::{Cell, CommandId, DatasetName, Digest, FleetId, JobId, Offset, ServerId, SlotId, TenantId, TimeMs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -400,10 +400,15 @@ impl World {
 
     /// An agent opens a stream and says hello.
     pub fn hello(&mut self, controller: usize, name: &str, incarnation: u64) -> LinkId {
+        self.hello_with(controller, name, incarnation, None)
+    }
+
+    /// The same of one that may measure links.
+    pub fn hello_with(&mut self, controller: usize, name: &str, incarnation: u64, far_end: Option<FarEnd>) -> LinkId {
         self.links += 1;
         let link = LinkId(self.links);
         self.take(controller, In::LinkOpened { link, server: server(name) });
-        self.say(controller, link, AgentMessage::Hello { server: server(name), incarnation });
+        self.say(controller, link, AgentMessage::Hello { server: server(name), incarnation, far_end });
         self.alive.push((controller, link));
         link
     }

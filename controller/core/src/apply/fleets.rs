@@ -122,6 +122,7 @@ fn recount(count: usize, was: bool, is: bool) -> usize {
 
 pub(super) fn agent_joined(
     state: &mut State,
+    at: TimeMs,
     id: &ServerId,
     incarnation: u64,
     slots: u16,
@@ -140,12 +141,13 @@ pub(super) fn agent_joined(
     }
     let known = state.servers.get(id).filter(|server| server.incarnation == incarnation);
     let reports_through = known.map_or(0, |server| server.reports_through);
-    let address = address.to_owned();
-    let devices = devices.to_vec();
-    let server =
-        Server { incarnation, reports_through, slots, class, address, connected: true, gone_at: None, devices };
+    let joined_at = known.map_or(Some(at), |server| server.joined_at);
+    let (connected, gone_at) = (true, None);
+    let (address, devices) = (address.to_owned(), devices.to_vec());
+    let server = Server { incarnation, reports_through, slots, class, address, connected, gone_at, devices, joined_at };
     state.slots.note_server(id, Some(&server));
     state.servers.insert(id.clone(), server);
+    state.newest_join = state.newest_join.max(joined_at);
 }
 
 pub(super) fn quarantined(state: &mut State, slot: &SlotId, reason: &str) {

@@ -113,7 +113,7 @@ impl State {
                 generations::diverged(self, at, job, verdict);
             }
             Fact::AgentJoined { server, incarnation, slots, class, address, devices } => {
-                fleets::agent_joined(self, server, *incarnation, *slots, *class, address, devices);
+                fleets::agent_joined(self, at, server, *incarnation, *slots, *class, address, devices);
             }
             Fact::AgentGone { server } => fleets::agent_gone(self, at, server),
             Fact::ReportsTaken { server, incarnation, through } => {

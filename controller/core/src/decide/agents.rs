@@ -85,7 +85,13 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
             members::straggles(draft, executor, (*unit_us, *peers_unit_us), *cause);
         }
         Report::MemberKeepsUp { executor } if record.number == 0 => members::keeps_up(draft, executor),
-        Report::JobStalled { .. } | Report::MemberStraggles { .. } | Report::MemberKeepsUp { .. } => {}
+        Report::LinkSurveyed { peer, bytes_per_s } if record.number == 0 => {
+            bandwidth::surveyed(draft, &record.server, peer, *bytes_per_s);
+        }
+        Report::JobStalled { .. }
+        | Report::MemberStraggles { .. }
+        | Report::MemberKeepsUp { .. }
+        | Report::LinkSurveyed { .. } => {}
     }
     if record.number > 0 {
         let (server, incarnation, through) = (record.server.clone(), record.incarnation, record.number);

@@ -1,14 +1,19 @@
 //! Whether a link carries what a job's steps make. As a member everybody takes part in every step, so a server whose link carries less than a job's
 //! gradients slows each step to its link: nobody is asked there.
 //!
-//! A newcomer that follows is sent the replica as fast as its link can, and says how fast that is; the first of them finds out, while the others go on
+//! Agents measure the links between their servers, so that it is known before a slot is lent (`survey.rs`,
+//! [decision 33](../../../../docs/decisions/0033-a-link-is-measured-before-a-slot-is-lent.md)). What they did not measure, a newcomer finds out that follows: it is
+//! sent the replica as fast as its link can, and says how fast that is, while the others go on
 //! ([decision 26](../../../../docs/decisions/0026-a-slow-link-is-found-out-once.md)). What was found counts for all jobs, each by its own gradient and
 //! step, for a while that doubles: so a link that is mended is found to be.
 
 use super::{Draft, generations, plan};
-use crate::limits::{BETA_REFUSED_MILLI, LINK_AVOID_MS_MIN, LINK_SUSPECTED_MS, NEWS_OF_SPEED_PERCENT};
+use crate::limits::{
+    BETA_REFUSED_MILLI, LINK_AVOID_MS_MIN, LINK_FAST_BYTES_PER_S, LINK_SUSPECTED_MS, LINK_UNKNOWN_MS,
+    NEWS_OF_SPEED_PERCENT,
+};
 use crate::state::troubles::Pause;
-use crate::state::{Active, Job, Link, SlotKind, State};
+use crate::state::{Active, Job, Link, Server, SlotKind, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, SlowLink, WaitCause};
 use events_schema::{ExecutorId, JobId, ServerId, SlotId, TimeMs};
 use std::collections::BTreeSet;
@@ -29,8 +34,8 @@ impl Stream {
         let (active, placement) = (job.active()?, job.placement()?);
         let members = u16::try_from(active.members.len()).unwrap_or(u16::MAX);
         let step_us = placement.step_us_by_size.get(&members).copied().or(job.step_us)?;
-        let gradient_bytes = state.executors_of(id).find_map(|(_, executor)| executor.gradient_bytes)?;
-        (step_us > 0 && gradient_bytes > 0).then_some(Self { gradient_bytes, step_us })
+        let gradient_bytes = gradient_bytes(state, id)?;
+        (step_us > 0).then_some(Self { gradient_bytes, step_us })
     }
 
     fn bytes_per_s(self) -> u64 {
@@ -47,6 +52,11 @@ impl Stream {
     fn fits(self, bytes_per_s: u64) -> bool {
         self.beta_milli(bytes_per_s) > BETA_REFUSED_MILLI
     }
+}
+
+/// What the executors of a job have said of its gradient; of a whole program nothing.
+fn gradient_bytes(state: &State, id: &JobId) -> Option<u64> {
+    state.executors_of(id).find_map(|(_, executor)| executor.gradient_bytes).filter(|bytes| *bytes > 0)
 }
 
 /// The servers that the members of a generation are on.
@@ -95,9 +105,35 @@ fn too_slow<'a>(state: &'a State, at: TimeMs, id: &JobId, job: &Job) -> Vec<(&'a
     }
 }
 
-/// Servers whose links would slow a job.
+/// Servers of which it will soon be known whether their links would slow a job: they have just joined, or have a slow link and the job has yet to take its first step.
+fn soon_known<'a>(state: &'a State, at: TimeMs, id: &JobId, job: &Job) -> Vec<&'a ServerId> {
+    let joined = state.newest_join.is_some_and(|joined| at < joined.plus_ms(LINK_UNKNOWN_MS));
+    if !joined && state.links.is_empty() {
+        return Vec::new();
+    }
+    let (Some(active), Some(_)) = (job.active(), gradient_bytes(state, id)) else { return Vec::new() };
+    let untold = Stream::of(state, id, job).is_none();
+    if !joined && !untold {
+        return Vec::new();
+    }
+    let members = servers_of(state, active);
+    let soon = |server: &ServerId| {
+        let joins = || state.servers.get(server).and_then(unknown_until).is_some_and(|until| at < until);
+        let slow = || untold && slowest(state, at, server, &members).is_some();
+        !members.contains(server) && (joins() || slow())
+    };
+    state.servers.iter().map(|(server, _)| server).filter(|server| soon(server)).collect()
+}
+
+/// Until when the link of a server is measured for the first time.
+fn unknown_until(server: &Server) -> Option<TimeMs> {
+    server.joined_at.filter(|_| server.connected).map(|joined| joined.plus_ms(LINK_UNKNOWN_MS))
+}
+
+/// Servers whose links would slow a job, or of which that will soon be known.
 pub(super) fn passed_over(state: &State, at: TimeMs, id: &JobId, job: &Job) -> BTreeSet<ServerId> {
-    too_slow(state, at, id, job).into_iter().map(|(server, _)| server.clone()).collect()
+    let slow = too_slow(state, at, id, job).into_iter().map(|(server, _)| server);
+    slow.chain(soon_known(state, at, id, job)).cloned().collect()
 }
 
 /// Slots of a kind on these servers that could be had.
@@ -129,9 +165,10 @@ pub(crate) fn link_apart(state: &State, at: TimeMs, (id, job): (&JobId, &Job), s
     lent.max_by_key(|link| link.bytes_per_s).filter(|_| others <= slots)
 }
 
-/// When a link that is known to be slow is to be tried again.
+/// When a link that is known to be slow is to be tried again, or one that is measured is known.
 pub(super) fn tried_again_at(state: &State, at: TimeMs) -> Option<TimeMs> {
-    state.links.iter().map(|(_, link)| link.until).filter(|until| *until > at).min()
+    let joining = state.servers.iter().filter_map(|(_, server)| unknown_until(server));
+    state.links.iter().map(|(_, link)| link.until).chain(joining).filter(|until| *until > at).min()
 }
 
 /// A newcomer that follows, where it is, and on which other servers the members are that it is sent the replica by.
@@ -167,6 +204,49 @@ pub(super) fn measured(draft: &mut Draft<'_>, number: &ExecutorId, bytes_per_s: 
     }
 }
 
+/// The link between two servers was measured. A fact if it is slow, or faster than it was known to be.
+pub(super) fn surveyed(draft: &mut Draft<'_>, server: &ServerId, peer: &ServerId, bytes_per_s: u64) {
+    let known = draft.state.links.get(server);
+    let is_news = known.is_some_and(|known| bytes_per_s > more(known.bytes_per_s));
+    if bytes_per_s < LINK_FAST_BYTES_PER_S {
+        // Over a second server at once: that is the same finding.
+        let same = known.filter(|known| known.is_known_after(draft.at) && !is_news && !known.from.contains(peer));
+        match same.map(|known| (known.until, known.found)) {
+            Some(period) => note(draft, server, [peer.clone()], bytes_per_s, period),
+            None => {
+                let period = next_period(draft, server, bytes_per_s);
+                note(draft, server, [peer.clone()], bytes_per_s, period);
+            }
+        }
+    } else if is_news {
+        let (server, from, until) = (server.clone(), vec![peer.clone()], draft.at.plus_ms(LINK_AVOID_MS_MIN));
+        draft.emit(Fact::LinkMeasured { server, from, bytes_per_s, until, found: 0 });
+    }
+}
+
+/// Until when a link counts as slow that is found to be so now, and how often in a row that is.
+fn next_period(draft: &Draft<'_>, server: &ServerId, bytes_per_s: u64) -> (TimeMs, u32) {
+    let known = draft.state.links.get(server);
+    let before = known.map_or(0, |known| if bytes_per_s > more(known.bytes_per_s) { 0 } else { known.found });
+    let until = generations::next_until(Pause { failures: before, until: draft.at }, draft.at, LINK_AVOID_MS_MIN);
+    (until, before.saturating_add(1))
+}
+
+/// A link is slow, from these servers and from those that it was still known to be slow from.
+fn note(
+    draft: &mut Draft<'_>,
+    server: &ServerId,
+    from: impl IntoIterator<Item = ServerId>,
+    bytes_per_s: u64,
+    (until, found): (TimeMs, u32),
+) {
+    let known = draft.state.links.get(server);
+    let earlier = known.filter(|known| draft.at < known.until).map(|known| known.from.iter().cloned());
+    let from: BTreeSet<ServerId> = from.into_iter().chain(earlier.into_iter().flatten()).collect();
+    let (server, from) = (server.clone(), from.into_iter().take(FROM_MAX).collect());
+    draft.emit(Fact::LinkMeasured { server, from, bytes_per_s, until, found });
+}
+
 /// A newcomer falls behind: because of its link, if that was seen to be slow, or because of something else.
 pub(super) fn falls_behind(draft: &mut Draft<'_>, number: &ExecutorId) {
     let seen = newcomer(&draft.state, number).and_then(|(server, from)| {
@@ -189,13 +269,8 @@ fn refuse(
     (server, from): (ServerId, BTreeSet<ServerId>),
     bytes_per_s: u64,
 ) {
-    let known = draft.state.links.get(&server);
-    let before = known.map_or(0, |known| if bytes_per_s > more(known.bytes_per_s) { 0 } else { known.found });
-    let until = generations::next_until(Pause { failures: before, until: draft.at }, draft.at, LINK_AVOID_MS_MIN);
-    let earlier = known.filter(|known| draft.at < known.until).map(|known| known.from.iter().cloned());
-    let from: BTreeSet<ServerId> = from.into_iter().chain(earlier.into_iter().flatten()).collect();
-    let from = from.into_iter().take(FROM_MAX).collect();
-    draft.emit(Fact::LinkMeasured { server, from, bytes_per_s, until, found: before.saturating_add(1) });
+    let period = next_period(draft, &server, bytes_per_s);
+    note(draft, &server, from, bytes_per_s, period);
     let id = &number.job;
     let Some(job) = draft.state.job(id) else { return };
     let Some(active) = job.active() else { return };

@@ -105,6 +105,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::MemberKeepsUp { .. }
         | Report::ExecutorReady { .. }
         | Report::LinkMeasured { .. }
+        | Report::LinkSurveyed { .. }
         | Report::ExecutorGone { .. }
         | Report::SlotTakenBack { .. }
         | Report::SlotQuarantined { .. }

@@ -7,6 +7,7 @@
 //! ```
 //! A slot in no fleet is never used; a returned one not until it is offered again.
 
+use crate::limits::LINK_AGAIN_BEFORE_MS;
 use events_schema::command::{OfferMode, Recall};
 use events_schema::device::SlotDevice;
 use events_schema::fact::ReclaimCause;
@@ -109,6 +110,9 @@ pub struct Server {
     #[n(7)]
     #[cbor(skip_if = "Vec::is_empty")]
     pub devices: Vec<SlotDevice>,
+    /// When this agent process joined; what earlier builds knew of it does not say.
+    #[n(8)]
+    pub joined_at: Option<TimeMs>,
 }
 
 /// How fast a server's link to others was when it was last found to be slow.
@@ -133,6 +137,11 @@ impl Link {
     /// over one alone it may as well be that one's.
     pub(crate) fn is_between(&self, others: &BTreeSet<ServerId>, at: TimeMs) -> bool {
         at < self.until && (self.from.len() > 1 || self.from.iter().any(|server| others.contains(server)))
+    }
+
+    /// Whether it need not be measured again yet.
+    pub(crate) fn is_known_after(&self, at: TimeMs) -> bool {
+        at.plus_ms(LINK_AGAIN_BEFORE_MS) < self.until
     }
 }
 

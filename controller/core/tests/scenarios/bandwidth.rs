@@ -2,6 +2,7 @@
 
 use crate::stories::*;
 use crate::world::{World, dataset};
+use controller_core::limits::LINK_UNKNOWN_MS;
 use controller_core::policy_by_name;
 use events_schema::fact::{Fact, GrowthFailure, PlanCause, SlowLink, WaitCause};
 use events_schema::report::Report;
@@ -31,6 +32,8 @@ fn beside(servers: &[(&str, u16)]) -> (World, JobId) {
     let id = world.submit(spec());
     world.run();
     stepped_on(&mut world, &id, servers[0].0, STEP_US);
+    // As long as agents measure links.
+    world.pass(LINK_UNKNOWN_MS);
     (world, id)
 }
 
@@ -44,6 +47,11 @@ fn stepped_on(world: &mut World, id: &JobId, on: &str, step_us: u64) {
 fn says(world: &mut World, on: &str, report: Report) -> Vec<Fact> {
     let incarnation = world.state.server(&server(on)).unwrap().incarnation;
     world.foreign_report(server(on), incarnation, report)
+}
+
+/// Agents measured the link between two servers.
+fn surveyed(world: &mut World, of: &str, over: &str, bytes_per_s: u64) -> Vec<Fact> {
+    says(world, of, Report::LinkSurveyed { peer: server(over), bytes_per_s })
 }
 
 /// A fleet lends its slots, and the newcomer there is ready; its number.
@@ -197,4 +205,107 @@ fn a_job_below_its_fewest_slots_takes_what_there_is() {
     world.run();
     assert!(job(&world, &id).slots().iter().all(|slot| slot.server == server("far")), "rather slowly than not at all");
     assert!(!job(&world, &id).slots().is_empty());
+}
+
+fn borrowed(facts: &[Fact]) -> usize {
+    facts.iter().filter(|fact| matches!(fact, Fact::SlotBorrowed { .. })).count()
+}
+
+#[test]
+fn a_link_that_agents_found_to_be_slow_is_refused_before_a_slot_is_lent() {
+    let (mut world, id) = beside(&[("near", 1), ("far", 2)]);
+    let mark = world.log.len();
+    assert_eq!(links(&surveyed(&mut world, "far", "near", SLOW)), [("far".to_owned(), vec!["near".to_owned()], SLOW)]);
+    world.demand("far", 0);
+    world.run();
+    assert_eq!((borrowed(&since(&world, mark)), members(&world, &id)), (0, vec![0]));
+    let link = SlowLink { server: server("far"), bytes_per_s: SLOW, gradient_bytes_per_s: 35_000_000, beta_milli: 142 };
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Link(link)));
+    // Nobody measures any more: a newcomer may find out whether it is mended.
+    world.pass(300_000);
+    world.run();
+    assert_eq!(borrowed(&since(&world, mark)), 1);
+    calm(&world);
+}
+
+#[test]
+fn what_is_measured_again_before_it_is_forgotten_counts_on_for_longer_each_time() {
+    let (mut world, id) = beside(&[("near", 1), ("far", 1)]);
+    world.demand("far", 1);
+    let mark = world.log.len();
+    for minutes in [5, 10, 20] {
+        assert_eq!(links(&surveyed(&mut world, "far", "near", SLOW)).len(), 1);
+        world.demand("far", 0);
+        world.pass(minutes * 60_000 - 10_000);
+        world.run();
+        assert_eq!(borrowed(&since(&world, mark)), 0, "{minutes}");
+    }
+    // It is mended, and that is known before anybody tries.
+    let faster = surveyed(&mut world, "far", "near", 200_000_000);
+    assert_eq!(links(&faster), [("far".to_owned(), vec!["near".to_owned()], 200_000_000)]);
+    world.run();
+    assert_eq!((borrowed(&since(&world, mark)), job(&world, &id).slots().len()), (1, 2));
+    calm(&world);
+}
+
+#[test]
+fn a_link_that_is_fast_is_no_news_and_over_a_second_server_a_slow_one_is_the_servers_own() {
+    let (mut world, _) = beside(&[("near", 1), ("far", 1), ("third", 1)]);
+    assert_eq!(surveyed(&mut world, "third", "near", 1_250_000_000), []);
+    let until = |world: &World| {
+        let of = |fact: &Fact| match fact {
+            Fact::LinkMeasured { until, found, .. } => Some((*until, *found)),
+            _ => None,
+        };
+        since(world, 0).iter().rev().find_map(of)
+    };
+    surveyed(&mut world, "far", "near", SLOW);
+    let first = until(&world);
+    let both = vec!["near".to_owned(), "third".to_owned()];
+    assert_eq!(links(&surveyed(&mut world, "far", "third", SLOW)), [("far".to_owned(), both, SLOW)]);
+    assert_eq!(until(&world), first, "that is one finding");
+}
+
+#[test]
+fn a_server_that_has_just_joined_is_asked_when_its_link_is_measured() {
+    let (mut world, id) = beside(&[("near", 1)]);
+    world.start_agent("new", 1);
+    world.put_fleet("new", "new", 1, 2_000);
+    world.deliver_all();
+    world.demand("new", 0);
+    let mark = world.log.len();
+    world.run();
+    assert_eq!(borrowed(&since(&world, mark)), 0);
+    world.pass(LINK_UNKNOWN_MS);
+    world.run();
+    assert_eq!((borrowed(&since(&world, mark)), members(&world, &id).len()), (1, 2));
+    calm(&world);
+}
+
+/// Its gradient is known, and how long its steps take is not.
+#[test]
+fn over_a_slow_link_nothing_is_lent_before_the_first_step_says_what_is_needed() {
+    let mut world = World::new(policy_by_name("ebb").unwrap());
+    world.gradient_bytes = Some(GRADIENT_BYTES);
+    for name in ["near", "far"] {
+        world.start_agent(name, 1);
+        world.put_fleet(name, name, 1, 2_000);
+        world.deliver_all();
+    }
+    world.pass(LINK_UNKNOWN_MS);
+    surveyed(&mut world, "far", "near", SLOW);
+    world.register(dataset("digits"));
+    world.demand("near", 0);
+    let id = world.submit(spec());
+    world.run();
+    assert_eq!(members(&world, &id), [0]);
+    let mark = world.log.len();
+    world.demand("far", 0);
+    stepped_on(&mut world, &id, "near", STEP_US);
+    world.run();
+    assert_eq!(borrowed(&since(&world, mark)), 0);
+    // A hundred times as long, and the link carries what they make.
+    stepped_on(&mut world, &id, "near", 100 * STEP_US);
+    world.run();
+    assert_eq!(borrowed(&since(&world, mark)), 1);
 }

@@ -177,7 +177,7 @@ pub struct Agent {
 impl Agent {
     pub async fn connect(controller: &Controller, secrets: &Secrets, incarnation: u64) -> Self {
         let connection = connect(&controller.agent_url(), &secrets.token, &server()).await.unwrap();
-        connection.send(AgentMessage::Hello { server: server(), incarnation }).await.unwrap();
+        connection.send(AgentMessage::Hello { server: server(), incarnation, far_end: None }).await.unwrap();
         Self { connection }
     }
 

@@ -40,7 +40,7 @@ kinds! {
         JobBroken, SlotTakenBack, Evaluated, PeerLost, PeersMissing, ReplicaHeld, GenerationStepped, JobStalled,
         CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
         MemberStraggles, MemberKeepsUp, SlotQuarantined, SlotRecovered, ReplicasDiffer, NewcomerFallsBehind, ThroughputMeasured,
-        LinkMeasured,
+        LinkMeasured, LinkSurveyed,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch, PassOver }
     INITIAL_SOURCES = initial_source_kind of InitialSource { Job, Upload, Path }
@@ -74,8 +74,8 @@ kinds! {
     TAILS = tail_kind of Tail { Short, Drop }
     OPTIMIZERS = optimizer_kind of OptimizerSpec { Sgd, Adamw }
     SCHEDULE_SHAPES = schedule_shape_kind of ScheduleShape { Constant, Step, Cosine, Linear }
-    AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat, Progress }
-    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive }
+    AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat, Progress, LinkMeasured }
+    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive, MeasureLink }
     TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop, Trace, Deadline }
     FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive, Progress, Span, LastWords }
     EXECUTOR_HOPS = executor_hop_kind of ExecutorHop { Prepare, Join, Boundary }

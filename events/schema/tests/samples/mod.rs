@@ -21,7 +21,9 @@ use events_schema::device::SlotDevice;
 use events_schema::fact::*;
 use events_schema::initial::InitialSource;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
-use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, LinkKey, Orders, Telemetry};
+use events_schema::orders::{
+    AgentMessage, ControllerMessage, ExecutorOrder, FarEnd, JobOrder, LinkKey, Orders, Telemetry,
+};
 use events_schema::report::{CodeEndedAt, ExitCause, Mean, Metrics, Outcome, Report, ReportRecord};
 use events_schema::*;
 pub use facts::*;
@@ -299,6 +301,7 @@ fn reports() -> Vec<Report> {
         NewcomerFallsBehind { by: executor(), generation: Generation(4), executor: executor(), behind_steps: 7 },
         ThroughputMeasured { job: job(), generation: Generation(4), members: 2, step_us: 17_600 },
         LinkMeasured { executor: executor(), bytes_per_s: 5_000_000, settled: true },
+        LinkSurveyed { peer: server(), bytes_per_s: 5_000_000 },
     ]
 }
 
@@ -334,7 +337,7 @@ pub fn batch() -> Batch {
 
 fn agent_messages() -> Vec<AgentMessage> {
     vec![
-        AgentMessage::Hello { server: server(), incarnation: 12 },
+        AgentMessage::Hello { server: server(), incarnation: 12, far_end: None },
         AgentMessage::Report {
             number: 3,
             at: TimeMs(5),
@@ -344,7 +347,12 @@ fn agent_messages() -> Vec<AgentMessage> {
         AgentMessage::Telemetry(telemetry()),
         AgentMessage::Heartbeat,
         AgentMessage::Progress { executor: executor(), progress: progress() },
+        AgentMessage::LinkMeasured { number: 4, bytes_per_s: Some(5_000_000) },
     ]
+}
+
+fn far_end() -> FarEnd {
+    FarEnd { address: "10.0.0.7:40123".to_owned(), key: [0x6b; 16] }
 }
 
 fn orders() -> Orders {
@@ -404,6 +412,7 @@ fn controller_messages() -> Vec<ControllerMessage> {
         ControllerMessage::ReportsTaken { through: 99 },
         ControllerMessage::Heartbeat { term: Term(40) },
         ControllerMessage::Alive,
+        ControllerMessage::MeasureLink { number: 4, far_end: far_end() },
     ]
 }
 

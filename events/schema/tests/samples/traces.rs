@@ -40,6 +40,10 @@ pub fn all(command: CommandRecord, signal: DemandSignal, report: ReportRecord) -
             &AgentMessage::Report { number: 3, at: TimeMs(5), report: taken_back, trace },
         ),
         sample("Orders with trace", &orders()),
+        sample(
+            "Hello with far end",
+            &AgentMessage::Hello { server: server(), incarnation: 12, far_end: Some(far_end()) },
+        ),
         sample("ExecutorSpan", &span(ExecutorHop::Boundary)),
     ]
 }

@@ -4,7 +4,7 @@ use crate::support::{LEASE_MS, Play, killed, leaving, order, reports, started, t
 use events_schema::Term;
 use events_schema::control::{FromExecutor, ToExecutor};
 use events_schema::job::JobSpec;
-use events_schema::orders::ControllerMessage;
+use events_schema::orders::{AgentMessage, ControllerMessage, FarEnd};
 use events_schema::report::{ExitCause, Report};
 use std::collections::BTreeSet;
 use workers_agent_core::{
@@ -456,4 +456,33 @@ fn a_clock_that_goes_back_moves_nothing() {
     play.now -= 500;
     assert_eq!(killed(&play.passes(1_499)), [0; 0]);
     assert_eq!(killed(&play.passes(1)), [0]);
+}
+
+#[test]
+fn a_link_is_measured_one_at_a_time_and_said_to_who_asked() {
+    let mut play = Play::joined(1);
+    let far_end = FarEnd { address: "10.0.0.7:40123".to_owned(), key: [3; 16] };
+    let ask = |number| LinkWord::Said(ControllerMessage::MeasureLink { number, far_end: far_end.clone() });
+    let said = |outs: &[Out]| {
+        let of = |out: &Out| match out {
+            Out::Send { message, .. } => match message.as_ref() {
+                AgentMessage::LinkMeasured { number, bytes_per_s } => Some((*number, *bytes_per_s)),
+                _ => None,
+            },
+            _ => None,
+        };
+        outs.iter().filter_map(of).collect::<Vec<_>>()
+    };
+    let begun = |outs: &[Out]| outs.iter().filter(|out| matches!(out, Out::MeasureLink { .. })).count();
+    assert_eq!(begun(&play.link(ask(1))), 1);
+    assert_eq!(begun(&play.link(ask(2))), 0, "one is under way");
+    let outs = play.happens(In::LinkMeasured { number: 1, bytes_per_s: Some(5) });
+    assert_eq!(said(&outs), [(1, Some(5))]);
+    // Another controller numbers its own.
+    assert_eq!(begun(&play.link(ask(3))), 1);
+    play.link(LinkWord::Down(LinkEnd::Broken));
+    assert_eq!(said(&play.happens(In::LinkMeasured { number: 3, bytes_per_s: None })), []);
+    play.now += 2_000;
+    assert_eq!(said(&play.connect()), []);
+    assert_eq!(begun(&play.link(ask(1))), 1);
 }

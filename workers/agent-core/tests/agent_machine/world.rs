@@ -315,6 +315,7 @@ impl World {
                 assert!(self.writing.is_none(), "one write at a time");
                 self.writing = Some((write, slots, self.now + write % DISK_MS));
             }
+            Out::MeasureLink { number, .. } => self.happens(In::LinkMeasured { number, bytes_per_s: None }),
             Out::Reply { request, answer } => self.answered(request, &answer),
             Out::WakeAt { ms } => self.wake_at = Some(ms),
             Out::Note(_) => {}

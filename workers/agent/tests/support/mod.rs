@@ -156,7 +156,7 @@ impl Controller {
         let connection = tokio::time::timeout(WAIT_MAX, self.accepted.recv()).await.unwrap().unwrap();
         let (receiver, sender) = connection.split();
         let mut session = Session { receiver, sender, incarnation: 0, term: Term(1), position: Offset(1), taken: 0 };
-        let Some(AgentMessage::Hello { server: named, incarnation }) = session.receive().await else {
+        let Some(AgentMessage::Hello { server: named, incarnation, .. }) = session.receive().await else {
             panic!("no hello")
         };
         assert_eq!(named, server());

@@ -1,0 +1,356 @@
+//! Which link between two servers is measured next: one at a time in a cell, so that no two disturb each other. Pure, and not part of the state: that a
+//! link carries what it should is never logged, and a controller that takes over asks anew.
+//!
+//! Every server is asked once it is there, and now and then. What is slow is measured again, then over another server, because of one pair nobody can say
+//! which of the two it is; that comes out as a report, `LinkSurveyed`, and what it means for jobs is decided in `decide/bandwidth.rs`. Who measures, and how
+//! much is sent for it: `workers/agent-core/src/burst.rs`.
+
+use crate::limits::{LINK_AGAIN_BEFORE_MS, LINK_AVOID_MS_MIN, LINK_FAST_BYTES_PER_S};
+use crate::state::State;
+use events_schema::orders::FarEnd;
+use events_schema::report::Report;
+use events_schema::{ServerId, TimeMs};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A slow link is measured so often, and the best counts: a process that stands still for a moment, or another's burst, makes no link slow.
+const MEASURED_MAX: u32 = 2;
+/// Other servers that a server's link is measured over: of two it is its own that is slow.
+const PEERS_MAX: usize = 2;
+/// An answer takes the time of two connections and two bursts, less than two seconds; who says nothing for so long is not waited for.
+const ANSWER_MS: u64 = 5_000;
+/// From a measurement to the next of the same server: a few MiB each hour.
+const AGAIN_MS: u64 = 3_600_000;
+/// The same where it was slow, or nothing could be measured: shortly before what is known of it is not counted on any more.
+const AGAIN_SLOW_MS: u64 = LINK_AVOID_MS_MIN - LINK_AGAIN_BEFORE_MS;
+
+/// Who is due is looked for so often, among all servers.
+const LOOK_INTERVAL_MS: u64 = 200;
+
+/// A server whose agent measures links.
+#[derive(Debug, Clone)]
+struct Surveyed {
+    far_end: FarEnd,
+    /// When its turn begins; 0, it was never measured.
+    due_ms: u64,
+    /// Whom it was measured over in this turn; the last one may be measured over again.
+    over: Vec<ServerId>,
+    /// How often it was over that one, and the best of it.
+    measured: u32,
+    best_bytes_per_s: u64,
+    /// How often others were measured over it.
+    served: u64,
+}
+
+impl Surveyed {
+    fn end_turn(&mut self, due_ms: u64) {
+        (self.due_ms, self.measured, self.best_bytes_per_s) = (due_ms, 0, 0);
+        self.over.clear();
+    }
+
+    fn is_in_turn(&self) -> bool {
+        !self.over.is_empty()
+    }
+}
+
+/// What is under way.
+#[derive(Debug, Clone)]
+struct Asked {
+    number: u64,
+    server: ServerId,
+    until_ms: u64,
+}
+
+/// Somebody is to measure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask {
+    /// Whose agent.
+    pub server: ServerId,
+    /// Of the request.
+    pub number: u64,
+    /// Of the server over which.
+    pub far_end: FarEnd,
+}
+
+/// What is known of the servers that measure links.
+#[derive(Debug, Clone, Default)]
+pub struct Survey {
+    servers: BTreeMap<ServerId, Surveyed>,
+    asked: Option<Asked>,
+    numbers: u64,
+    /// When to look for who is due.
+    look_ms: u64,
+    found: Vec<(ServerId, Report)>,
+}
+
+impl Survey {
+    /// An agent is there; without a far end it measures nothing.
+    pub fn hello(&mut self, server: &ServerId, far_end: Option<FarEnd>) {
+        match far_end {
+            Some(far_end) if self.servers.get(server).is_none_or(|known| known.far_end != far_end) => {
+                let (due_ms, over, measured, best_bytes_per_s, served) = (0, Vec::new(), 0, 0, 0);
+                let surveyed = Surveyed { far_end, due_ms, over, measured, best_bytes_per_s, served };
+                self.servers.insert(server.clone(), surveyed);
+            }
+            Some(_) => {}
+            None => drop(self.servers.remove(server)),
+        }
+        self.asked.take_if(|asked| asked.server == *server);
+        self.look_ms = 0;
+    }
+
+    /// Nobody speaks for a server any more, for a moment or for good; in the first case what was measured stays.
+    pub fn closed(&mut self, server: &ServerId, is_known: bool) {
+        self.asked.take_if(|asked| asked.server == *server);
+        if !is_known {
+            self.servers.remove(server);
+        }
+    }
+
+    /// Who is to measure now, if anybody is.
+    pub fn next(&mut self, now_ms: u64, at: TimeMs, state: &State) -> Option<Ask> {
+        if let Some(asked) = self.asked.take_if(|asked| asked.until_ms <= now_ms) {
+            self.found_out(now_ms, &asked.server, None);
+        }
+        if self.asked.is_some() || self.servers.len() < 2 || now_ms < self.look_ms {
+            return None;
+        }
+        let ask = self.choose(now_ms, at, state);
+        self.look_ms = if ask.is_some() { 0 } else { now_ms + LOOK_INTERVAL_MS };
+        ask
+    }
+
+    fn choose(&mut self, now_ms: u64, at: TimeMs, state: &State) -> Option<Ask> {
+        // One that says hello joins a moment later.
+        self.servers.retain(|server, surveyed| surveyed.due_ms == 0 || state.server(server).is_some());
+        let there = |server: &ServerId| state.server(server).is_some_and(|server| server.connected);
+        if self.servers.keys().filter(|server| there(server)).count() < 2 {
+            return None;
+        }
+        let known = |server: &ServerId| state.links.get(server).is_some_and(|link| link.is_known_after(at));
+        let is_due = |(server, surveyed): &(&ServerId, &Surveyed)| {
+            surveyed.due_ms <= now_ms && there(server) && (surveyed.is_in_turn() || !known(server))
+        };
+        let due =
+            self.servers.iter().filter(is_due).min_by_key(|(_, surveyed)| (!surveyed.is_in_turn(), surveyed.due_ms));
+        let server = due.map(|(server, _)| server.clone())?;
+        let again = self.servers.get(&server).filter(|surveyed| surveyed.measured > 0);
+        let peer = match again.and_then(|surveyed| surveyed.over.last()).filter(|peer| there(peer)) {
+            Some(peer) => Some(peer.clone()),
+            None => self.peer(&server, state, there),
+        };
+        let (Some(peer), Some(surveyed)) = (peer, self.servers.get_mut(&server)) else {
+            self.servers.get_mut(&server)?.end_turn(now_ms + AGAIN_SLOW_MS);
+            return None;
+        };
+        if surveyed.over.last() != Some(&peer) {
+            (surveyed.measured, surveyed.best_bytes_per_s) = (0, 0);
+            surveyed.over.push(peer.clone());
+        }
+        self.numbers += 1;
+        let number = self.numbers;
+        self.asked = Some(Asked { number, server: server.clone(), until_ms: now_ms + ANSWER_MS });
+        let peer = self.servers.get_mut(&peer)?;
+        peer.served += 1;
+        Some(Ask { server, number, far_end: peer.far_end.clone() })
+    }
+
+    /// Over whom a server is measured next: first over those that host members of jobs, because a loan is a link to them; not over one whose own link is slow
+    /// while there is another; each as often as the others.
+    fn peer(&self, server: &ServerId, state: &State, there: impl Fn(&ServerId) -> bool) -> Option<ServerId> {
+        let over = &self.servers.get(server)?.over;
+        let members = state.placed_jobs().filter_map(|(_, job)| job.active()).flat_map(|active| active.members.iter());
+        let hosting: BTreeSet<&ServerId> =
+            state.executors.each(members).flatten().map(|executor| &executor.slot.server).collect();
+        let others = self.servers.iter().filter(|(other, _)| *other != server && !over.contains(other) && there(other));
+        let order = |other: &ServerId, surveyed: &Surveyed| {
+            (!hosting.contains(other), state.links.get(other).is_some(), surveyed.served)
+        };
+        others.min_by_key(|(other, surveyed)| order(other, surveyed)).map(|(other, _)| other.clone())
+    }
+
+    /// An agent has measured. What nobody asked it for, or nobody waits for any more, counts for nothing.
+    pub fn answered(&mut self, now_ms: u64, server: &ServerId, number: u64, bytes_per_s: Option<u64>) {
+        if self.asked.take_if(|asked| asked.number == number && asked.server == *server).is_some() {
+            self.found_out(now_ms, server, bytes_per_s);
+        }
+    }
+
+    fn found_out(&mut self, now_ms: u64, server: &ServerId, bytes_per_s: Option<u64>) {
+        let Some(surveyed) = self.servers.get_mut(server) else { return };
+        let Some(peer) = surveyed.over.last().cloned() else { return };
+        surveyed.best_bytes_per_s = surveyed.best_bytes_per_s.max(bytes_per_s.unwrap_or(0));
+        surveyed.measured = if bytes_per_s.is_some() { surveyed.measured + 1 } else { MEASURED_MAX };
+        let best = surveyed.best_bytes_per_s;
+        let is_fast = best >= LINK_FAST_BYTES_PER_S;
+        if !is_fast && surveyed.measured < MEASURED_MAX {
+            return;
+        }
+        surveyed.measured = 0;
+        if is_fast {
+            surveyed.end_turn(now_ms + AGAIN_MS);
+        } else if surveyed.over.len() >= PEERS_MAX {
+            surveyed.end_turn(now_ms + AGAIN_SLOW_MS);
+        }
+        if best == 0 {
+            return;
+        }
+        self.found.push((server.clone(), Report::LinkSurveyed { peer: peer.clone(), bytes_per_s: best }));
+        // Then so is the other's.
+        if let Some(other) = self.servers.get_mut(&peer).filter(|other| is_fast && !other.is_in_turn()) {
+            other.end_turn(now_ms + AGAIN_MS);
+            self.found.push((peer, Report::LinkSurveyed { peer: server.clone(), bytes_per_s: best }));
+        }
+    }
+
+    /// What was found out since this was last asked, each with its server.
+    pub fn take_found(&mut self) -> Vec<(ServerId, Report)> {
+        std::mem::take(&mut self.found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::limits::LINK_AVOID_MS_MIN;
+    use crate::state::Link;
+    use events_schema::fact::Fact;
+    use events_schema::{Cell, Digest};
+
+    const FAST: u64 = 1_000_000_000;
+    const SLOW: u64 = 5_000_000;
+
+    fn server(name: &str) -> ServerId {
+        ServerId::parse(name).unwrap()
+    }
+
+    /// A cell of these servers, all there, and what links between them carry.
+    struct Play {
+        state: State,
+        survey: Survey,
+        now_ms: u64,
+        carries: fn(&str, &str) -> Option<u64>,
+        /// Who measured over whom.
+        asked: Vec<(String, String)>,
+    }
+
+    impl Play {
+        fn new(servers: &[&str], carries: fn(&str, &str) -> Option<u64>) -> Self {
+            let (state, survey) = (State::new(Cell(0)), Survey::default());
+            let mut play = Self { state, survey, now_ms: 1_000, carries, asked: Vec::new() };
+            servers.iter().for_each(|name| play.joins(name, 1));
+            play
+        }
+
+        fn at(&self) -> TimeMs {
+            TimeMs(self.now_ms)
+        }
+
+        fn joins(&mut self, name: &str, incarnation: u64) {
+            let (class, address, devices) = (Digest([1; 32]), String::new(), Vec::new());
+            let joined = Fact::AgentJoined { server: server(name), incarnation, slots: 1, class, address, devices };
+            self.state.apply(self.at(), &joined);
+            let key = (u128::from(incarnation)).to_be_bytes();
+            self.survey.hello(&server(name), Some(FarEnd { address: name.to_owned(), key }));
+        }
+
+        /// Everything that is due, and what is found; slow links are known for a while then.
+        fn run(&mut self) -> Vec<(String, String, u64)> {
+            while let Some(ask) = self.survey.next(self.now_ms, self.at(), &self.state) {
+                assert_eq!(self.survey.next(self.now_ms, self.at(), &self.state), None, "one at a time");
+                self.now_ms += 100;
+                let over = ask.far_end.address.clone();
+                self.asked.push((ask.server.to_string(), over.clone()));
+                let carries = (self.carries)(ask.server.as_str(), &over);
+                self.survey.answered(self.now_ms, &ask.server, ask.number, carries);
+            }
+            let found = self.survey.take_found().into_iter().map(|(server, report)| {
+                let Report::LinkSurveyed { peer, bytes_per_s } = report else { unreachable!() };
+                let until = TimeMs(self.now_ms).plus_ms(LINK_AVOID_MS_MIN);
+                if bytes_per_s < LINK_FAST_BYTES_PER_S {
+                    let link = Link { from: vec![peer.clone()], bytes_per_s, until, found: 1 };
+                    self.state.links.insert(server.clone(), link);
+                }
+                (server.to_string(), peer.to_string(), bytes_per_s)
+            });
+            found.collect()
+        }
+
+        fn asked(&mut self) -> Vec<String> {
+            std::mem::take(&mut self.asked).into_iter().map(|(of, over)| format!("{of}-{over}")).collect()
+        }
+    }
+
+    #[test]
+    fn a_healthy_cell_is_measured_once_by_every_other_server_and_then_rarely() {
+        let mut play = Play::new(&["a", "b", "c", "d"], |_, _| Some(FAST));
+        play.run();
+        assert_eq!(play.asked(), ["a-b", "c-a", "d-c"], "each as often as the others");
+        play.now_ms += AGAIN_MS / 2;
+        play.run();
+        assert!(play.asked().is_empty());
+        play.now_ms += AGAIN_MS;
+        play.run();
+        assert!(!play.asked().is_empty());
+    }
+
+    #[test]
+    fn a_slow_link_is_measured_again_and_over_a_second_server_which_tells_whose_it_is() {
+        let slow = |of: &str, over: &str| Some(if of == "far" || over == "far" { SLOW } else { FAST });
+        let mut play = Play::new(&["a", "b", "far"], slow);
+        let found = play.run();
+        let of_far: Vec<&str> = found.iter().filter(|(of, ..)| of == "far").map(|(_, over, _)| over.as_str()).collect();
+        assert_eq!(of_far.len(), PEERS_MAX, "{found:?}");
+        assert!(!found.iter().any(|(of, _, rate)| of != "far" && *rate == SLOW), "the others' are fast: {found:?}");
+        // It is known for a while, and looked at again before that is over.
+        play.asked();
+        play.now_ms += AGAIN_SLOW_MS / 2;
+        play.run();
+        assert!(play.asked().is_empty());
+        play.now_ms += AGAIN_SLOW_MS / 2 + 1_000;
+        assert!(play.state.links.get(&server("far")).unwrap().until > play.at());
+        play.run();
+        assert!(play.asked().iter().all(|asked| asked.starts_with("far-")));
+    }
+
+    #[test]
+    fn the_best_of_two_counts() {
+        let mut play = Play::new(&["a", "b"], |_, _| None);
+        for (rate, found) in [(SLOW, 0), (FAST, 2)] {
+            let ask = play.survey.next(play.now_ms, play.at(), &play.state).unwrap();
+            play.survey.answered(play.now_ms, &ask.server, ask.number, Some(rate));
+            assert_eq!(play.survey.take_found().len(), found);
+        }
+    }
+
+    #[test]
+    fn who_cannot_be_reached_or_says_nothing_is_not_asked_for_ever() {
+        let mut play = Play::new(&["a", "b", "c"], |_, _| None);
+        assert_eq!(play.run(), []);
+        assert_eq!(play.asked().len(), 3 * PEERS_MAX, "each over each");
+        let mut play = Play::new(&["a", "b"], |_, _| None);
+        let ask = play.survey.next(play.now_ms, play.at(), &play.state).unwrap();
+        assert_eq!(play.survey.next(play.now_ms + ANSWER_MS - 1, play.at(), &play.state), None);
+        assert!(play.survey.next(play.now_ms + ANSWER_MS, play.at(), &play.state).is_none_or(|next| next != ask));
+        play.survey.answered(play.now_ms, &ask.server, ask.number, Some(SLOW));
+        assert_eq!(play.survey.take_found(), [], "too late");
+    }
+
+    #[test]
+    fn a_new_process_is_measured_anew_and_one_without_a_far_end_never() {
+        let mut play = Play::new(&["a", "b"], |_, _| Some(FAST));
+        play.run();
+        play.asked();
+        play.survey.closed(&server("a"), true);
+        play.joins("a", 1);
+        play.run();
+        assert!(play.asked().is_empty(), "another stream of the same process");
+        play.joins("a", 2);
+        play.run();
+        assert_eq!(play.asked(), ["a-b"]);
+        play.joins("b", 2);
+        play.survey.hello(&server("b"), None);
+        play.run();
+        assert!(play.asked().is_empty());
+    }
+}
