@@ -1,6 +1,6 @@
 //! Samples of what carries a trace.
 
-use super::{Sample, batch, orders_with_link_keys, sample, slot};
+use super::{Sample, batch, far_end, orders_with_link_keys, sample, server, slot};
 use events_schema::TimeMs;
 use events_schema::batch::Batch;
 use events_schema::command::{CommandRecord, DemandSignal, Expected};
