@@ -16,13 +16,16 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use workers_session::{Membership, Peer, Seat};
 
+/// Who gets which stretch.
+pub(crate) type Targets = Vec<(Peer, Range<usize>)>;
+
 /// One member's part of a step.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     /// The sums that it makes, by where they begin.
     pub duties: Vec<Duty>,
     /// The sums that it brings, and who gets which stretch of each.
-    pub own: Vec<(Node, Vec<(Peer, Range<usize>)>)>,
+    pub own: Vec<(Node, Targets)>,
     /// Which stretches of the whole sum each of the others brings.
     pub brings: Vec<(Peer, Vec<Range<usize>>)>,
     /// The others of its host, who get from it what others' owners bring.
@@ -39,7 +42,7 @@ pub(crate) struct Duty {
     /// What others send for it.
     pub parts: Vec<Part>,
     /// Who gets which of it.
-    pub to: Vec<(Peer, Range<usize>)>,
+    pub to: Targets,
 }
 
 /// A stretch of a node's sum that another member sends.

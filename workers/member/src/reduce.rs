@@ -10,7 +10,7 @@
 
 use crate::coverage::Coverage;
 use crate::event::Kind;
-use crate::plan::{Duty, Plan, is_below};
+use crate::plan::{Duty, Plan, Targets, is_below};
 use events_schema::Step;
 use events_schema::tree::Node;
 use std::collections::BTreeMap;
@@ -118,7 +118,7 @@ pub struct Reduction<P> {
     /// The nodes whose sums this member brings, and what is there of them.
     own: BTreeMap<Node, Coverage>,
     /// Who gets which stretch of each.
-    targets: Vec<(Node, Vec<(Peer, Range<usize>)>)>,
+    targets: Vec<(Node, Targets)>,
     others: Vec<Other>,
     mates: Vec<Peer>,
     /// By where they begin.
