@@ -11,6 +11,7 @@ use events_schema::device::SlotDevice;
 use events_schema::fact::{CheckpointInfo, LossNotice, PlanReason, RestartCause, WaitCause};
 use events_schema::orders::Telemetry;
 use events_schema::report::{ExitCause, Metrics, Outcome};
+use events_schema::stride::Stride;
 use events_schema::{ExecutorId, FleetId, JobId, SlotId, TimeMs};
 use gateway_api as api;
 
@@ -54,6 +55,7 @@ pub fn job(id: &JobId, job: &Job, look: &Look<'_>, telemetry: Option<Telemetry>)
         slots: job.slots().iter().map(ToString::to_string).collect(),
         workers: job.spec.workers.into(),
         generation: job.active().map(|active| active.proposal.generation.0),
+        batches: batches(job),
         progress: telemetry.as_ref().map(progress),
         reason: look.reasons.of_job(id, job).as_ref().map(reason),
         last_scaling: job.scaling.as_ref().map(|scaling| api::Scaling {
@@ -98,6 +100,13 @@ pub fn job(id: &JobId, job: &Job, look: &Look<'_>, telemetry: Option<Telemetry>)
         }),
         stragglers: job.stragglers.iter().map(|(executor, known)| straggler(executor, known)).collect(),
     }
+}
+
+fn batches(job: &Job) -> Option<api::Batches> {
+    job.spec.batch_range?;
+    let samples = |stride: &Stride| job.spec.samples_of(*stride);
+    let now = job.active().map(|active| samples(&active.proposal.stride));
+    Some(api::Batches { now, used: job.strides.iter().map(samples).collect() })
 }
 
 /// Where a job is in its life.

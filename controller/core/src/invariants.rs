@@ -25,10 +25,11 @@ type Of<Id, T> = (&'static str, fn(&State, &Id, &T, &mut Vec<String>));
 type Step<Id> = (&'static str, fn(&State, &State, &Id, &mut Vec<String>));
 type Whole = (&'static str, fn(&State, &mut Vec<String>));
 
-const OF_JOB: [Of<JobId, Job>; 5] = [
+const OF_JOB: [Of<JobId, Job>; 6] = [
     ("a job below its guarantee is queued or gives everything back", guarantee_is_kept),
     ("every accepted job is in exactly one phase", one_phase),
     ("the ranks of a generation cover 0..W once", ranks_are_covered),
+    ("a generation's batch is within its job's range", batch_is_in_range),
     ("generations are numbered upwards", generations_ascend),
     ("checkpoints ascend and are bounded", checkpoints_are_bounded),
 ];
@@ -349,6 +350,16 @@ fn ended_are_filed_once(state: &State, broken: &mut Vec<String>) {
 fn proposals(job: &Job) -> impl Iterator<Item = &Proposal> {
     let placement = job.placement().into_iter().flat_map(|p| p.proposed.iter().chain(&p.abandoned));
     job.active().map(|active| &active.proposal).into_iter().chain(placement)
+}
+
+fn batch_is_in_range(_: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
+    let proposed = job.placement().and_then(|placement| placement.proposed.as_ref());
+    let most = job.spec.stride_max();
+    for proposal in job.active().map(|active| &active.proposal).into_iter().chain(proposed) {
+        if proposal.stride > most {
+            broken.push(format!("{id}: {} takes {} steps at once", proposal.generation, proposal.stride.steps()));
+        }
+    }
 }
 
 fn ranks_are_covered(_: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {

@@ -8,6 +8,7 @@ use crate::state::State;
 use events_schema::fact::{Entry, Fact, Member, PlanCause, PlanReason, Proposal};
 use events_schema::job::JobSpec;
 use events_schema::report::{Report, ReportRecord};
+use events_schema::stride::Stride;
 use events_schema::{
     Cell, CommandId, Digest, ExecutorId, Generation, JobId, Rank, ServerId, SlotId, Step, TenantId, TimeMs,
 };
@@ -30,8 +31,14 @@ pub(crate) fn training(job: &JobId, members: u16, said: &Value) -> State {
     let slot = |index| SlotId { server: server(), index };
     let member = |number| Member { executor: executor(number), address: String::new(), ranks: vec![Rank(number)] };
     let (generation, leader, deadline) = (Generation(1), executor(0), TimeMs(1_000));
-    let proposal =
-        Proposal { generation, entry: Entry::Fresh, members: (0..members).map(member).collect(), leader, deadline };
+    let proposal = Proposal {
+        generation,
+        entry: Entry::Fresh,
+        members: (0..members).map(member).collect(),
+        leader,
+        deadline,
+        stride: Stride::ONE,
+    };
     let reason = PlanReason { policy: "ebb".to_owned(), cause: PlanCause::Gain, waits: None };
     let (class, address) = (Digest([0; 32]), String::new());
     let mut facts = vec![

@@ -284,6 +284,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use events_schema::fact::{Entry, Member};
+    use events_schema::stride::Stride;
     use events_schema::{Digest, Step, TimeMs, TraceContext};
 
     fn proposal(job: &JobId, members: &[u32]) -> Proposal {
@@ -294,7 +295,14 @@ mod tests {
         };
         let members: Vec<Member> = members.iter().map(member).collect();
         let leader = members[0].executor.clone();
-        Proposal { generation: Generation(1), entry: Entry::Fresh, members, leader, deadline: TimeMs(0) }
+        Proposal {
+            generation: Generation(1),
+            entry: Entry::Fresh,
+            members,
+            leader,
+            deadline: TimeMs(0),
+            stride: Stride::ONE,
+        }
     }
 
     #[test]

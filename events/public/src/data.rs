@@ -254,6 +254,9 @@ data! {
         leader: String,
         /// When it is given up.
         deadline: String,
+        /// Of a job with a `batch_range`: how many steps one of its updates takes, if that is more than one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stride: Option<u16>,
     }
     /// A member of a generation.
     Member {
@@ -293,8 +296,11 @@ data! {
         job: String,
         /// Members that train together.
         members: u16,
-        /// A step of so many usually takes so long, in microseconds.
+        /// A step of so many usually takes so long, in microseconds; all of an update that takes several.
         step_us: u64,
+        /// How many steps an update takes, if that is more than one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stride: Option<u16>,
     }
     /// A membership is given up.
     GenerationAbandoned {

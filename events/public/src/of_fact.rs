@@ -7,6 +7,7 @@ use crate::{data::*, of_service::*, words::*};
 use events_schema::command::{OfferMode, Recall};
 use events_schema::fact::{self, Fact, PlanReason};
 use events_schema::report;
+use events_schema::stride::Stride;
 use events_schema::{ExecutorId, JobId, SlotId, Step};
 
 impl PublicEvent {
@@ -88,6 +89,11 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
         }),
         _ => return None,
     })
+}
+
+/// Said only where it is more than one.
+fn stride(stride: Stride) -> Option<u16> {
+    u16::try_from(stride.steps()).ok().filter(|_| !stride.is_one())
 }
 
 fn restarted(job: &JobId, from: Step, cause: Option<&fact::RestartCause>) -> JobRestarted {
@@ -222,6 +228,7 @@ fn of_generation(fact: &Fact) -> Option<PublicEvent> {
             members: proposal.members.iter().map(member).collect(),
             leader: proposal.leader.to_string(),
             deadline: rfc3339(proposal.deadline),
+            stride: stride(proposal.stride),
         }),
         Fact::GenerationActive { job, generation, step, pause_us } => PublicEvent::GenerationActive(GenerationActive {
             job: job.to_string(),
@@ -238,11 +245,14 @@ fn of_generation(fact: &Fact) -> Option<PublicEvent> {
                 usual_step_us: *usual_step_us,
             })
         }
-        Fact::ThroughputMeasured { job, members, step_us } => PublicEvent::ThroughputMeasured(ThroughputMeasured {
-            job: job.to_string(),
-            members: *members,
-            step_us: *step_us,
-        }),
+        Fact::ThroughputMeasured { job, members, step_us, stride } => {
+            PublicEvent::ThroughputMeasured(ThroughputMeasured {
+                job: job.to_string(),
+                members: *members,
+                step_us: *step_us,
+                stride: self::stride(*stride),
+            })
+        }
         Fact::GenerationAbandoned { job, generation, cause, .. } => {
             PublicEvent::GenerationAbandoned(GenerationAbandoned {
                 job: job.to_string(),

@@ -7,6 +7,7 @@ use crate::dataset::DatasetInfo;
 use crate::device::SlotDevice;
 use crate::job::JobSpec;
 use crate::report::{ExitCause, Metrics, Outcome};
+use crate::stride::Stride;
 use crate::{
     CommandId, DatasetName, Digest, ExecutorId, FleetId, Generation, JobId, Offset, Rank, ServerId, SlotId, Step,
     TenantId, TimeMs,
@@ -759,9 +760,13 @@ pub enum Fact {
         /// So many.
         #[n(1)]
         members: u16,
-        /// In microseconds.
+        /// In microseconds: one update, of `stride` steps.
         #[n(2)]
         step_us: u64,
+        /// Steps that one update took.
+        #[cbor(n(3), default, skip_if = "Stride::is_one")]
+        #[serde(skip_serializing_if = "Stride::is_one")]
+        stride: Stride,
     },
     /// How fast a server's link to others is, where it is so slow that as a member an executor there would slow its job, or was.
     #[n(97)]
@@ -1313,6 +1318,10 @@ pub struct Proposal {
     /// When the controller gives it up.
     #[n(4)]
     pub deadline: TimeMs,
+    /// Steps that one of its updates takes.
+    #[cbor(n(5), default, skip_if = "Stride::is_one")]
+    #[serde(skip_serializing_if = "Stride::is_one")]
+    pub stride: Stride,
 }
 
 /// How the members of a generation come to one state.

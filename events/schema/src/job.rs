@@ -16,6 +16,8 @@ pub use crate::model::ModelSpec;
 use crate::model::{parse_model, refuse_fields_of_models};
 use crate::profile::{Profile, parse_profile};
 use crate::retrains::{Retrains, parse_retrains};
+pub use crate::stride::BatchRange;
+use crate::stride::read_batch_range;
 use crate::torch::TorchDevice;
 use crate::{DatasetName, Digest, TenantId};
 use minicbor::{Decode, Encode};
@@ -125,6 +127,10 @@ pub struct JobFields {
     #[n(23)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
+    /// How large a batch may become; none: it is always `batch_size`.
+    #[n(24)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_range: Option<BatchRange>,
 }
 
 /// Bounds of the number of executors.
@@ -395,6 +401,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let tenant = f.text("tenant", |s| TenantId::parse(s).map_err(|e| e.expected.to_owned()));
     let determinism = Determinism::read(&mut f, retrains.is_some(), workers, batch_size);
     let profile = f.nested("profile", |path, value| parse_profile(path, value, workers)).flatten();
+    let batch_range = read_batch_range(&mut f, own_rows, determinism, workers, batch_size);
     if gang.is_some() {
         let useless = [
             ("seed", seed != 0),
@@ -409,6 +416,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             ("compare_every_steps", compare_every_steps.is_some()),
             ("determinism", !determinism.is_default()),
             ("profile", profile.is_some()),
+            ("batch_range", batch_range.is_some()),
         ];
         useless.iter().filter(|(_, said)| *said).for_each(|(name, _)| f.wrong(name, OF_THE_PROGRAM));
         if checkpoint.every != DEFAULT_CHECKPOINT.every {
@@ -443,6 +451,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             tenant,
             determinism,
             profile,
+            batch_range,
         }),
         _ => None,
     };

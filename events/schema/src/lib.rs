@@ -10,7 +10,7 @@
 //!
 //! Glossary. *Command*: something asked; may be refused, and the refusal is a fact. *Report*: something an agent saw.
 //! *Fact*: what the controller decided, final; only facts change state. *Orders*: what one server has to do, derived
-//! from state, never stored. *Generation*: a numbered membership of a job. *Term*: the offset of a controller's claim.
+//! from state, never stored. *Generation*: a numbered membership of a job. *Stride*: steps that one update takes. *Term*: the offset of a controller's claim.
 
 pub mod batch;
 pub mod checkpoint;
@@ -36,6 +36,7 @@ pub mod profile;
 pub mod report;
 mod requirements;
 pub mod retrains;
+pub mod stride;
 pub mod torch;
 pub mod trace;
 pub mod tree;

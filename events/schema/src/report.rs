@@ -5,6 +5,7 @@
 use crate::device::SlotDevice;
 pub use crate::exit::{CodeEndedAt, ExitCause};
 use crate::fact::{Blamed, StallCause, StragglerCause};
+use crate::stride::Stride;
 use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, TraceContext, WriterToken};
 use minicbor::{Decode, Encode};
 use serde::{Serialize, Serializer};
@@ -459,9 +460,12 @@ pub enum Report {
         /// Its members.
         #[n(2)]
         members: u16,
-        /// The median of the last few steps, in microseconds.
+        /// The median of the last few updates, in microseconds.
         #[n(3)]
         step_us: u64,
+        /// Steps that one update took.
+        #[cbor(n(4), default, skip_if = "Stride::is_one")]
+        stride: Stride,
     },
 }
 

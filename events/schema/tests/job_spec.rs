@@ -165,6 +165,7 @@ fn a_program_of_the_users_own_is_a_fixed_gang_without_data_or_steps() {
         (json!({"checkpoint": {"every": "auto"}}), json!({}), "checkpoint"),
         (json!({"compare_every_steps": 20}), json!({}), "compare_every_steps"),
         (json!({"profile": true}), json!({}), "profile"),
+        (json!({"batch_range": {"max": 8, "learning_rate_rule": "none"}}), json!({}), "batch_range"),
         (json!({"unit_timeout_ms": 1_000}), json!({}), "unit_timeout_ms"),
         (json!({}), json!({"command": "python train.py"}), "model.command"),
         (json!({}), json!({"command": []}), "model.command"),

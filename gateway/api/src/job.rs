@@ -79,6 +79,8 @@ pub struct Job {
     pub workers: Workers,
     /// Number of the membership in force.
     pub generation: Option<u64>,
+    /// Of a job with a `batch_range`: the batches that it trained with.
+    pub batches: Option<Batches>,
     /// How far it is, as its leader last said; not part of the ETag.
     pub progress: Option<Progress>,
     /// Why it has what it has and what it waits for.
@@ -109,6 +111,17 @@ pub struct Job {
     pub growth_paused: Option<GrowthPaused>,
     /// Members that the others wait for at every step.
     pub stragglers: Vec<Straggler>,
+}
+
+/// The batches of a job whose spec leaves open how large they are: samples of one update, over all logical workers. At the end of an epoch, and where
+/// something is due at a step, one may be smaller.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Batches {
+    /// Of the membership in force; null without one.
+    pub now: Option<u64>,
+    /// Of all memberships so far, rising.
+    pub used: Vec<u64>,
 }
 
 impl Job {

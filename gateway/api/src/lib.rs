@@ -38,9 +38,9 @@ pub use fleet::{
     SlotDevice, SlotState, Slots, SlotsOfServer,
 };
 pub use job::{
-    Checkpoint, Checkpoints, DamagedCheckpoint, DryRun, Evaluation, ExitCause, GrowthPaused, Job, JobPage, JobPhase,
-    LinkedFile, Log, Logs, LossNotice, LostMember, Metrics, Outcome, PlanReason, Progress, Restart, Scaling, SlowLink,
-    Stall, Straggler, UnreadableCheckpoint, WaitCause,
+    Batches, Checkpoint, Checkpoints, DamagedCheckpoint, DryRun, Evaluation, ExitCause, GrowthPaused, Job, JobPage,
+    JobPhase, LinkedFile, Log, Logs, LossNotice, LostMember, Metrics, Outcome, PlanReason, Progress, Restart, Scaling,
+    SlowLink, Stall, Straggler, UnreadableCheckpoint, WaitCause,
 };
 pub use model::{Device, Elastic, Model, Requirements};
 pub use problem::{FieldProblem, Problem, ProblemKind};

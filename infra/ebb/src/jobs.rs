@@ -13,7 +13,7 @@ use crate::wire::{
     DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Restart, Sentence, Stall, Straggler,
     UnreadableCheckpoint, WaitCause, words,
 };
-use gateway_api::{DryRun, JobPhase, Model};
+use gateway_api::{Batches, DryRun, JobPhase, Model};
 use gateway_client::{Answer, Body, Client, ClientError, Stretch, WantedJobs, fresh_key};
 use serde_json::json;
 use std::fs::{File, OpenOptions};
@@ -243,6 +243,17 @@ pub async fn change(client: &Client, output: Output, id: &str, change: Change) -
     Ok(())
 }
 
+/// Samples of one update, of a job that says a range of them.
+fn batches(batches: &Batches) -> String {
+    let used: Vec<String> = batches.used.iter().map(ToString::to_string).collect();
+    let used = format!("so far of {} samples", used.join(", "));
+    match batches.now {
+        Some(now) => format!("{now} samples in an update; {used}"),
+        None if batches.used.is_empty() => String::new(),
+        None => used,
+    }
+}
+
 /// What a user can do to a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
@@ -294,6 +305,7 @@ fn describe(job: &Job) -> String {
         ("slots", job.slots.join(" ")),
         ("workers", format!("{} to {}", job.workers.min, job.workers.max)),
         ("generation", job.generation.map(|g| g.to_string()).unwrap_or_default()),
+        ("batches", job.batches.as_ref().map(batches).unwrap_or_default()),
         ("progress", progress.unwrap_or_default()),
         ("has these because", reason.unwrap_or_default()),
         ("waits for", job.reason.as_ref().and_then(|r| r.waits.as_ref()).map(WaitCause::sentence).unwrap_or_default()),

@@ -126,13 +126,15 @@ pub fn sentence(event: &Value) -> String {
         "executor.ready" => format!("{} is built and can join", word("executor")),
         "executor.replica_held" => format!("{} holds the whole replica of step {}", word("executor"), word("step")),
         "generation.proposed" => {
-            format!("membership {} is proposed, with {} members", word("generation"), count(&data["members"]))
+            let (generation, members) = (word("generation"), count(&data["members"]));
+            format!("membership {generation} is proposed, with {members} members{}", at_once(data))
         }
         "generation.active" => {
             format!("membership {} is in force from step {} on", word("generation"), word("step"))
         }
         "generation.throughput_measured" => {
-            format!("a step takes {} µs on {} slots", word("step_us"), word("members"))
+            let what = if data["stride"].is_null() { "a step" } else { "an update" };
+            format!("{what} takes {} µs on {} slots{}", word("step_us"), word("members"), at_once(data))
         }
         "generation.stepped" => format!("step {} of membership {} is its first", word("step"), word("generation")),
         "generation.departed" => format!("{} left at step {}; the others go on", word("executor"), word("step")),
@@ -193,6 +195,11 @@ fn plain(value: &Value) -> String {
         Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
         other => words(other),
     }
+}
+
+/// How large the batches are, of a job that says a range of them.
+fn at_once(data: &Value) -> String {
+    data["stride"].as_u64().map_or_else(String::new, |steps| format!(", of {steps} steps at once"))
 }
 
 fn planned(data: &Value) -> String {

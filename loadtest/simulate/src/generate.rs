@@ -148,6 +148,7 @@ fn job(random: &mut Random, number: usize, submitted_ms: u64) -> TraceJob {
         work: Work::Seconds(seconds.min(DURATION_S_MAX)),
         model: None,
         batch_size: None,
+        batch_max: None,
         tenant: None,
         priority: 0,
         deadline_ms: None,

@@ -141,6 +141,7 @@ impl Import {
             work: Work::Seconds(0.0),
             model: None,
             batch_size: None,
+            batch_max: None,
             tenant: spec["tenant"].as_str().or(fact["tenant"].as_str()).map(str::to_owned),
             priority: spec["priority"].as_i64().and_then(|priority| i32::try_from(priority).ok()).unwrap_or(0),
             deadline_ms: None,

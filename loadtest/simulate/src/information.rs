@@ -151,10 +151,10 @@ impl Informed<'_> {
             let Some(job) = self.jobs.get(number) else { continue };
             (of.requested, of.left, of.restart_ms) = (Some(job.asked), (self.left)(number), self.restart_ms);
             of.numeric = of.numeric.or(self.bound.get(number).copied().flatten());
-            // Of a job that is measured at several sizes nothing else is known than what was measured.
-            let curve = match job.spec.profile {
-                Some(_) => of.curve.and_then(|place| measured.get(place).cloned()),
-                None => self.curves.of(number, job),
+            // Of a job that is measured nothing else is known than what was measured.
+            let curve = match job.is_measured() {
+                true => of.curve.and_then(|place| measured.get(place).cloned()),
+                false => self.curves.of(number, job),
             };
             of.curve = curve.map(|curve| {
                 told.curves.push(curve);

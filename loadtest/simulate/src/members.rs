@@ -8,6 +8,7 @@ use crate::queue::Event;
 use crate::world::World;
 use events_schema::fact::{Entry, Proposal};
 use events_schema::report::{Outcome, Report};
+use events_schema::stride::Stride;
 use events_schema::{Digest, ExecutorId, Generation, Step, TimeMs, WriterToken};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,11 +25,14 @@ pub(crate) struct Training {
     pub members: Vec<ExecutorId>,
     leader: ExecutorId,
     mode: Mode,
+    /// Steps that an update takes.
+    stride: Stride,
     pace: Pace,
     /// Steps in a millisecond in the generation before.
     usual: f64,
-    /// How many members that one had.
+    /// How many members that one had, and steps that its updates took.
     usual_members: u16,
+    usual_stride: Stride,
     /// How many members each fleet has.
     by_fleet: Vec<u64>,
     /// Members that are being sent the replica.
@@ -54,6 +58,16 @@ impl Training {
     /// Where a job is after so many ms that began with so much done.
     pub fn done_after(&self, done: f64, ms: u64) -> f64 {
         if self.mode == Mode::Steps { self.pace.after(done, ms) } else { done }
+    }
+
+    /// Steps of an update.
+    fn update(&self) -> f64 {
+        self.stride.steps() as f64
+    }
+
+    /// Of so many steps those that are of whole updates.
+    fn whole(&self, steps: f64) -> f64 {
+        ((steps + STEP_SLACK) / self.update()).floor() * self.update()
     }
 }
 
@@ -114,8 +128,8 @@ impl World<'_> {
         for process in members.iter().filter_map(|id| self.processes.get(id)) {
             by_fleet[process.fleet] += 1;
         }
-        let (generation, leader) = (proposal.generation, proposal.leader.clone());
-        let pace = self.pace(job, &members);
+        let (generation, leader, stride) = (proposal.generation, proposal.leader.clone(), proposal.stride);
+        let pace = self.pace(job, &members, stride);
         let costs = &self.setup.costs;
         let pause_ms = match (newcomers.is_empty(), switches) {
             (false, _) => costs.copy_ms,
@@ -123,6 +137,7 @@ impl World<'_> {
             (true, false) => 0,
         };
         let usual = before.as_ref().map_or(0.0, |before| before.pace.rate(self.jobs[job].steps));
+        let usual_stride = before.as_ref().map_or(Stride::ONE, |before| before.stride);
         let usual_members = before.map_or(0, |before| before.members.len() as u16);
         let awaited = false;
         let training = Training {
@@ -130,9 +145,11 @@ impl World<'_> {
             members,
             leader: leader.clone(),
             mode: Mode::Still,
+            stride,
             pace,
             usual,
             usual_members,
+            usual_stride,
             by_fleet,
             newcomers,
             awaited,
@@ -153,7 +170,7 @@ impl World<'_> {
     }
 
     /// How fast these members are, where they are.
-    fn pace(&mut self, job: usize, members: &[ExecutorId]) -> Pace {
+    fn pace(&mut self, job: usize, members: &[ExecutorId], stride: Stride) -> Pace {
         let of = &self.setup.jobs[job];
         let (mut slots, mut slowest) = (BTreeMap::<usize, u16>::new(), f64::INFINITY);
         for process in members.iter().filter_map(|id| self.processes.get(id)) {
@@ -163,7 +180,7 @@ impl World<'_> {
         }
         let mut servers: Vec<u16> = slots.into_values().collect();
         servers.sort_unstable_by_key(|slots| Reverse(*slots));
-        let (pace, beyond) = of.pace(&servers);
+        let (pace, beyond) = of.pace(&servers, stride);
         self.tally.below_minimum += u64::from(members.len() < usize::from(of.spec.workers.min));
         self.tally.unmeasured += u64::from(beyond);
         pace.times(if slowest.is_finite() { slowest } else { 1.0 })
@@ -185,7 +202,7 @@ impl World<'_> {
         known.since = at;
     }
 
-    /// Members stop stepping. Where they broke off, the step in flight is lost.
+    /// Members stop stepping. Where they broke off, the update in flight is lost.
     pub fn stop(&mut self, job: usize, mode: Mode) {
         self.settle(job);
         let known = &mut self.jobs[job];
@@ -200,7 +217,7 @@ impl World<'_> {
             }
         }
         if stepped && mode == Mode::Broken && !training.pace.flows() {
-            let kept = (known.steps + STEP_SLACK).floor();
+            let kept = training.whole(known.steps);
             self.undo(job, kept);
         }
     }
@@ -258,11 +275,11 @@ impl World<'_> {
         }
         let takes_ms = |to: f64| training.pace.takes_ms(known.steps, to.max(known.steps));
         if !training.told {
-            self.queue.put(at.plus_ms(takes_ms(known.steps + 1.0)), Event::Stepped { job, stamp });
+            self.queue.put(at.plus_ms(takes_ms(known.steps + training.update())), Event::Stepped { job, stamp });
         }
         // Of others policies are told all that there is to know of their speeds.
-        if self.setup.jobs[job].spec.profile.is_some() {
-            let after_ms = takes_ms(known.steps + MEASURED_STEPS).max(MEASURED_MS);
+        if self.setup.jobs[job].is_measured() {
+            let after_ms = takes_ms(known.steps + MEASURED_STEPS * training.update()).max(MEASURED_MS);
             self.queue.put(at.plus_ms(after_ms), Event::Measured { job, stamp });
         }
         self.queue.put(at.plus_ms(takes_ms(known.total)), Event::Done { job, stamp });
@@ -274,9 +291,9 @@ impl World<'_> {
         let known = &mut self.jobs[job];
         let Some(training) = known.training.as_mut().filter(|_| known.stamp == stamp) else { return };
         training.told = true;
-        let us = |rate: f64| (1_000.0 / rate).min(1e15) as u64;
-        let usual_step_us = (training.usual > 0.0).then(|| us(training.usual));
-        let (generation, first_step_us) = (training.generation, us(training.pace.rate(known.steps)));
+        let us = |rate: f64, stride: Stride| (1_000.0 * stride.steps() as f64 / rate).min(1e15) as u64;
+        let usual_step_us = (training.usual > 0.0).then(|| us(training.usual, training.usual_stride));
+        let (generation, first_step_us) = (training.generation, us(training.pace.rate(known.steps), training.stride));
         let leader = training.leader.clone();
         let steps = training.pace.after(known.steps, self.at.since_ms(known.since));
         let (id, step) = (known.id.clone(), whole(steps.min(known.total)));
@@ -292,8 +309,9 @@ impl World<'_> {
         let Some(training) = known.training.as_ref().filter(|_| known.stamp == stamp) else { return };
         let (id, generation, leader) = (known.id.clone(), training.generation, training.leader.clone());
         let (members, rate) = (training.members.len() as u16, training.pace.rate(known.steps));
-        let step_us = (1_000.0 / rate).clamp(1.0, 1e15) as u64;
-        self.report_of_leader(&leader, Report::ThroughputMeasured { job: id, generation, members, step_us });
+        let stride = training.stride;
+        let step_us = (1_000.0 * training.update() / rate).clamp(1.0, 1e15) as u64;
+        self.report_of_leader(&leader, Report::ThroughputMeasured { job: id, generation, members, step_us, stride });
     }
 
     fn report_of_leader(&mut self, leader: &ExecutorId, report: Report) {
@@ -321,8 +339,8 @@ impl World<'_> {
         let stamp = known.stamp;
         let Some(training) = known.training.as_mut() else { return };
         training.awaited = true;
-        // It is announced on a step, so one that begins now counts.
-        let whole = (known.steps + STEP_SLACK).floor() + 1.0;
+        // It is announced on an update, so one that begins now counts.
+        let whole = training.whole(known.steps) + training.update();
         let takes_ms = if training.pace.flows() { 0 } else { training.pace.takes_ms(known.steps, whole) };
         self.queue.put(at.plus_ms(takes_ms), Event::Boundary { job, stamp });
     }

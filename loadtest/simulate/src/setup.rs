@@ -8,6 +8,7 @@ use crate::information::Information;
 use crate::trace::{TraceJob, Work};
 use events_schema::TenantId;
 use events_schema::job::{JobSpec, Length, WORKERS_MAX};
+use events_schema::stride::{STRIDE_MAX, Stride};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -131,6 +132,8 @@ pub struct Job {
     pub asked: u16,
     /// How fast it is by slots.
     pub curve: Curve,
+    /// The same with larger batches: how fast its steps are where an update takes two of them, three, and so on. Empty where its batch is one.
+    pub strided: Vec<Curve>,
     /// Steps in a millisecond where the curve is 1.
     pub steps_per_ms: f64,
     /// What its work is, if not steps of one pace.
@@ -151,6 +154,12 @@ pub struct OfGoodput {
 }
 
 impl Job {
+    /// Whether policies know of its speeds what was measured of it, and no more: it says a profile, or a range of batches.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        self.spec.profile.is_some() || self.spec.batch_range.is_some()
+    }
+
     /// How much there is to do, in its own measure.
     #[must_use]
     pub fn total(&self) -> f64 {
@@ -180,20 +189,26 @@ impl Job {
         }
     }
 
-    /// How fast it is on so many slots of each server, those with most first, where a server is as fast as curves say; and whether that had
-    /// to be taken from beyond what was measured.
+    /// How fast its steps are by slots where an update takes so many.
+    fn curve_of(&self, stride: Stride) -> &Curve {
+        let larger = stride.steps().checked_sub(2).and_then(|place| self.strided.get(place as usize));
+        larger.unwrap_or(&self.curve)
+    }
+
+    /// How fast it is on so many slots of each server, those with most first, with updates of so many steps, where a server is as fast as curves say; and
+    /// whether that had to be taken from beyond what was measured.
     #[must_use]
-    pub fn pace(&self, servers: &[u16]) -> (Pace, bool) {
+    pub fn pace(&self, servers: &[u16], stride: Stride) -> (Pace, bool) {
         if let Some(goodput) = &self.goodput {
             return goodput.model.pace(goodput.batch_size, servers);
         }
         let slots: u16 = servers.iter().sum();
-        let (low, high) = self.curve.range();
-        let known = self.curve.speed(slots);
+        let curve = self.curve_of(stride);
+        let ((low, high), known) = (curve.range(), curve.speed(slots));
         let speed = known.unwrap_or_else(|| {
             // Only survivors of a loss can be so few: a share of what the fewest that were measured do.
             let nearest = slots.clamp(low, high);
-            self.curve.speed(nearest).unwrap_or(0.0) * f64::from(slots.min(nearest)) / f64::from(nearest.max(1))
+            curve.speed(nearest).unwrap_or(0.0) * f64::from(slots.min(nearest)) / f64::from(nearest.max(1))
         });
         (Pace::even(self.steps_per_ms * speed), known.is_none())
     }
@@ -327,11 +342,17 @@ fn prepare(
     let speed = if goodput.is_some() { 1.0 } else { given.curve.speed(asked).unwrap_or(1.0) };
     let step_ms = 1.0 / (steps_per_ms * speed);
     let every_steps = (costs.checkpoint_every_ms as f64 / step_ms).round().max(1.0) as u64;
-    let document = serde_json::json!({
+    let strided = if goodput.is_some() { Vec::new() } else { strided(job, tables, (max, seed, number), (low, high)) };
+    let mut document = serde_json::json!({
         "name": format!("j{number}"), "model": {"kind": "mlp", "hidden": [1]}, "dataset": DATASET,
         "workers": {"min": min, "max": max}, "batch_size": 1, "steps": steps, "priority": job.priority,
         "checkpoint": {"every_steps": every_steps, "keep": 1},
     });
+    if !strided.is_empty() {
+        // What rates of learning do to a model, nobody simulates.
+        document["determinism"] = "none".into();
+        document["batch_range"] = serde_json::json!({"max": strided.len() + 1, "learning_rate_rule": "none"});
+    }
     let refused = |why: String| SetupError::Job { name: job.name.clone(), number, why };
     let spec = JobSpec::parse(&document).map_err(|problems| refused(problems.to_string()))?;
     let faster = |at: u64| (at as f64 / shape.speed_up).round() as u64;
@@ -342,11 +363,35 @@ fn prepare(
         spec,
         asked,
         curve: given.curve,
+        strided,
         steps_per_ms,
         goodput,
         deadline_ms: job.deadline_ms.map(|at| faster(job.submitted_ms) + at.saturating_sub(job.submitted_ms)),
         only: job.only.clone(),
     })
+}
+
+/// The curves of a job with larger batches, as far as its recording lets them become and its model was measured on all its slots: steps are `batch_size` samples,
+/// of which an update takes two, three, and so on.
+fn strided(
+    job: &TraceJob,
+    tables: &Tables,
+    (workers, seed, number): (u16, u64, usize),
+    range: (u16, u16),
+) -> Vec<Curve> {
+    let (Some(size), Some(max)) = (job.batch_size, job.batch_max) else { return Vec::new() };
+    let of = |steps: u32| {
+        let given = tables.give(job.model.as_deref(), Some(size.saturating_mul(steps)), workers, seed, number);
+        let curve = match given.curve {
+            Curve::Measured(points) => Curve::Measured(
+                points.into_iter().map(|(slots, updates)| (slots, updates * f64::from(steps))).collect(),
+            ),
+            even @ Curve::Even { .. } => even,
+        };
+        let (low, high) = curve.range();
+        (!given.other_batch && low <= range.0 && high >= range.1).then_some(curve)
+    };
+    (2..=(max / size.max(1)).min(STRIDE_MAX.into())).map_while(of).collect()
 }
 
 fn of_goodput(job: &TraceJob, tables: &Tables) -> Result<OfGoodput, SetupError> {

@@ -24,6 +24,8 @@ pub struct TraceJob {
     pub model: Option<String>,
     /// Samples of a step, over all its slots.
     pub batch_size: Option<u32>,
+    /// Most samples of one update, where its batch may move: the policy says how many times `batch_size`.
+    pub batch_max: Option<u32>,
     /// Whose it is.
     pub tenant: Option<String>,
     /// Higher goes first.
@@ -55,7 +57,7 @@ pub enum Format {
     Msft,
     /// Pollux: `name`, `time`, `application`, `num_replicas`, `batch_size`.
     Pollux,
-    /// Ours: `submitted_s`, `duration_s`, `workers`, and if wanted `name`, `min_workers`, `max_workers`, `model`, `batch_size`, `tenant`,
+    /// Ours: `submitted_s`, `duration_s`, `workers`, and if wanted `name`, `min_workers`, `max_workers`, `model`, `batch_size`, `batch_max`, `tenant`,
     /// `priority`, `deadline_s` (from the submission on), `slot_type` (the only one that it can use).
     Csv,
 }
@@ -122,6 +124,7 @@ fn job(name: String, workers: u16, work: Work) -> TraceJob {
         work,
         model: None,
         batch_size: None,
+        batch_max: None,
         tenant: None,
         priority: 0,
         deadline_ms: None,
@@ -175,13 +178,19 @@ fn csv(row: Row<'_>, at: usize) -> Result<(f64, TraceJob), TableError> {
     if max.is_some_and(|max| max < asked) {
         return Err(row.wrong("max_workers", "at least `workers` of the same line"));
     }
+    let (batch_size, batch_max) =
+        (row.take_optional("batch_size", BATCH, batch)?, row.take_optional("batch_max", BATCH, batch)?);
+    if batch_max.is_some_and(|max| batch_size.is_none_or(|size| max < size || max % size > 0)) {
+        return Err(row.wrong("batch_max", "a multiple of `batch_size` of the same line"));
+    }
     let deadline_s = row.take_optional("deadline_s", SECONDS, at_least(0.0))?;
     let priority = row.take_optional("priority", "a whole number; higher goes first", |text| text.parse().ok())?;
     let job = TraceJob {
         min,
         max,
         model: row.text("model").map(str::to_owned),
-        batch_size: row.take_optional("batch_size", BATCH, batch)?,
+        batch_size,
+        batch_max,
         tenant: row.text("tenant").map(str::to_owned),
         priority: priority.unwrap_or(0),
         deadline_ms: deadline_s.map(|deadline_s| ms(at_s + deadline_s)),
@@ -268,6 +277,11 @@ mod tests {
                 "line 2: num_replicas is `0`",
             ),
             (Format::Csv, "submitted_s,duration_s,workers\n0,5,2\n-1,5,2\n", "line 3: submitted_s is `-1`"),
+            (
+                Format::Csv,
+                "submitted_s,duration_s,workers,batch_size,batch_max\n0,5,2,32,48\n",
+                "batch_max is `48`; expected a multiple of `batch_size`",
+            ),
             (
                 Format::Csv,
                 "submitted_s,duration_s,workers,min_workers\n0,5,2,3\n",

@@ -289,3 +289,34 @@ fn the_shipped_recording_can_be_run() {
         assert!(outcome.jobs.len() == 60 && outcome.jobs.iter().all(|job| job.ended.is_some()), "{policy}");
     }
 }
+
+/// Exchanges between four take twice as long as gradients of 100 samples. Under `fifo` the batch stays; `ebb` has 400 samples on four slots; `ibm-dp` too, once it has
+/// measured what a profile tries.
+#[test]
+fn a_batch_that_moves_is_moved_by_the_rules_of_the_live_policies() {
+    let mut tables = Tables::default();
+    let step_s = |samples: f64, slots: f64| samples / 1_000.0 / slots + if slots > 1.0 { 0.05 } else { 0.0 };
+    let mut table = "global_batch_size,1,2,4\n".to_owned();
+    for samples in [100, 200, 400] {
+        let rate = |slots| 1.0 / step_s(f64::from(samples), slots);
+        let _ = writeln!(table, "{samples},{},{},{}", rate(1.0), rate(2.0), rate(4.0));
+    }
+    tables.add("a", &table).unwrap();
+    let text = "submitted_s,duration_s,workers,model,batch_size,batch_max\n0,600,4,a,100,400\n";
+    let trace = parse(text, Format::Csv).unwrap();
+    let recorded = jobs(&trace, &tables, &SHAPE, &Costs::none(), 0).unwrap().0;
+    let ends = |policy: &str, profiled: bool| {
+        let mut jobs = recorded.clone();
+        if profiled {
+            jobs.iter_mut().for_each(|job| job.spec = job.spec.clone().profiled());
+        }
+        let outcome = ran(&Setup::of_training_alone(jobs, "1x4:t4".parse().unwrap(), Costs::none(), 0), policy);
+        ends_s(&outcome)[0]
+    };
+    // 600 s of steps of 0.075 s; four of them at once take 0.15 s.
+    assert_eq!(ends("fifo", false), 600.0);
+    assert_eq!(ends("ebb", false), 300.0);
+    assert_eq!(ends("ibm-dp", false), 600.0, "it knows nothing of exchanges");
+    let measured = ends("ibm-dp", true);
+    assert!((300.0..330.0).contains(&measured), "{measured}");
+}

@@ -11,6 +11,7 @@ use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, STOPPED_STATUS, ST
 use events_schema::job::Length;
 use events_schema::orders::JobOrder;
 use events_schema::report::Report;
+use events_schema::stride::Stride;
 use events_schema::tree::Node;
 use events_schema::{ExecutorId, Generation, Rank, Step};
 use std::collections::BTreeMap;
@@ -464,17 +465,17 @@ impl World {
         executor.unit = true;
         let hangs = std::mem::take(&mut executor.hangs);
         let unit_us = executor.unit_us * times;
-        let at = if let Unit::Gradient { step, rank } = unit { Some((step, rank)) } else { None };
+        let at = if let Unit::Gradient { step, rank, .. } = unit { Some((step, rank)) } else { None };
         let (done, us) = match unit {
             Unit::Evaluate { rank, .. } => {
                 (Done::Evaluated(RankMetrics { loss: 1.0, correct: 1, count: 2, ..RankMetrics::none(rank) }), unit_us)
             }
-            Unit::Gradient { step, rank } => {
+            Unit::Gradient { step, stride, rank } => {
                 let Some(parameters) = executor.parameters() else {
                     return self.found("a gradient has its parameters", format!("{pid:?} step {step}"));
                 };
                 let ranks = executor.member.workers_of(rank);
-                let gradient = numbers::gradient_of(step, &ranks, &parameters);
+                let gradient = numbers::gradient_of(step, stride, &ranks, &parameters);
                 executor.sums.insert(Node { first: rank.0, count: 1 }, gradient);
                 let (job, spoiled) = (executor.id.job.clone(), executor.spoiled);
                 if !spoiled && !self.are_parameters(&job, step, &parameters) {
@@ -485,8 +486,8 @@ impl World {
                 }
                 return self.read_and_compute(pid, step, rank, (!hangs).then_some(unit_us.max(1)));
             }
-            Unit::Update { step, from } => {
-                self.update(pid, step, from);
+            Unit::Update { step, stride, from } => {
+                self.update(pid, (step, stride), from);
                 (Done::Updated, unit_us / 8)
             }
         };
@@ -497,7 +498,7 @@ impl World {
         }
     }
 
-    fn update(&mut self, pid: Pid, step: Step, from: GradientFrom) {
+    fn update(&mut self, pid: Pid, (step, stride): (Step, Stride), from: GradientFrom) {
         let Some(executor) = self.executor_mut(pid) else { return };
         let at = executor.step;
         let mean: Option<Vec<Element>> = match from {
@@ -514,15 +515,16 @@ impl World {
         let (spoiled, membership) = (executor.spoiled, executor.member.session().membership().cloned());
         let before = executor.replica.clone();
         numbers::update(&mut executor.replica, &mean, step);
-        (executor.step, executor.gradient) = (Some(step.next()), Some(mean.clone()));
+        let done = stride.end(step);
+        (executor.step, executor.gradient) = (Some(done), Some(mean.clone()));
         if let (Some(made), Some(membership), GradientFrom::Sum { .. }) = (self.made(&job), membership, from)
             && !spoiled
-            && !made.make(&membership, &before, &mean)
+            && !made.make(&membership, stride, &before, &mean)
         {
             self.found("without determinism a sum is of all members' gradients", format!("{pid:?} step {step}"));
         }
-        self.check_replica(pid, step.next());
-        self.step_is_done(&job, step.next());
+        self.check_replica(pid, done);
+        self.step_is_done(&job, done);
     }
 
     fn check_replica(&mut self, pid: Pid, step: Step) {

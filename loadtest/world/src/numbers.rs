@@ -3,6 +3,7 @@
 //! stand for exist only as numbers, in `net.rs` and `store.rs`.
 
 use events_schema::job::Determinism;
+use events_schema::stride::Stride;
 use events_schema::tree::{Node, fold};
 use events_schema::{Digest, Rank, Step};
 use std::collections::BTreeMap;
@@ -30,10 +31,11 @@ pub fn gradient(step: Step, rank: Rank, parameters: &[Element]) -> Vec<Element> 
     (0u64..).zip(&parameters[..PARAMETERS]).map(|(i, p)| mix(&[step.0, u64::from(rank.0), i, *p])).collect()
 }
 
-/// A gradient of the samples of several ranks at once.
+/// A gradient of the samples of several ranks, and of so many steps, at once.
 #[must_use]
-pub fn gradient_of(step: Step, ranks: &[Rank], parameters: &[Element]) -> Vec<Element> {
-    let gradients = ranks.iter().map(|rank| gradient(step, *rank, parameters));
+pub fn gradient_of(step: Step, stride: Stride, ranks: &[Rank], parameters: &[Element]) -> Vec<Element> {
+    let steps = (step.0..stride.end(step).0).map(Step);
+    let gradients = steps.flat_map(|step| ranks.iter().map(move |rank| gradient(step, *rank, parameters)));
     gradients.reduce(|one, next| add(&one, &next)).unwrap_or_default()
 }
 
@@ -127,13 +129,13 @@ impl Made {
         self.0.iter().any(|(replica, at)| *at == step && digest(replica) == of)
     }
 
-    /// Another one, by a sum over all members of a membership. False if the sum is not theirs.
-    pub fn make(&mut self, membership: &Membership, before: &[Element], mean: &[Element]) -> bool {
+    /// Another one, by a sum of so many steps over all members of a membership. False if the sum is not theirs.
+    pub fn make(&mut self, membership: &Membership, stride: Stride, before: &[Element], mean: &[Element]) -> bool {
         let Some(step) = self.0.get(before).copied() else { return false };
         let (gradients, computing) = membership.computing(0, Determinism::None);
         let of_rank = |rank: Rank| {
             let seat = computing.seats.iter().find(|seat| seat.ranks == [rank]);
-            gradient_of(step, seat.map_or(&[], |seat| membership.ranks(seat.peer)), before)
+            gradient_of(step, stride, seat.map_or(&[], |seat| membership.ranks(seat.peer)), before)
         };
         let mut leaf = |node: Node| (node.count == 1).then(|| of_rank(Rank(node.first)));
         let sum = fold(Node::root(gradients), &mut leaf, &mut |l, r| add(&l, &r));
@@ -142,7 +144,7 @@ impl Made {
         }
         let mut replica = before.to_vec();
         update(&mut replica, mean, step);
-        self.0.insert(replica, step.next());
+        self.0.insert(replica, stride.end(step));
         true
     }
 }

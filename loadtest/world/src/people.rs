@@ -154,6 +154,9 @@ fn spec(setup: &Setup, job: &JobSetup) -> JobSpec {
         // As long as gradients have where no job says more; by default each has ten minutes.
         document["unit_timeout_ms"] = json!(UNIT_STALL_MS_MIN);
     }
+    if let Some(most) = job.stride_max {
+        document["batch_range"] = json!({"max": most, "learning_rate_rule": "linear"});
+    }
     if let Some(seconds) = job.profile_s {
         document["profile"] = json!({"seconds": seconds});
     }

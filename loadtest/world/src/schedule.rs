@@ -138,6 +138,9 @@ pub struct JobSetup {
     /// For how long it may be measured at each of the usual sizes before it settles: `profile`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile_s: Option<u16>,
+    /// Steps that one of its updates may take: `batch_range`, of one without determinism.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stride_max: Option<u16>,
 }
 
 /// The clocks of one host.

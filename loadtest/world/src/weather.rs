@@ -35,6 +35,8 @@ const MEMBERS_SOME: u16 = 3;
 const SILENT_MS: (u64, u64) = (5_500, 9_000);
 /// Most seconds that a job may be measured at a size: several sizes have their time before the healing.
 const PROFILE_S_MAX: u64 = 20;
+/// Most steps that updates of jobs with a range take: a few more than such a job has slots.
+const STRIDE_MOST: u64 = 8;
 /// When, in a calm world, a job has grown to all that there is, and when nothing more happens.
 const GROWN_MS: u64 = 30_000;
 const CALM_HEAL_MS: u64 = 60_000;
@@ -214,6 +216,7 @@ pub fn half_heard(seed: u64) -> Schedule {
         tenant: None,
         without_determinism: false,
         profile_s: None,
+        stride_max: None,
     }];
     let server = server(&mut random, &setup);
     let other = (server + random.between(1, 2) as u16) % setup.servers;
@@ -246,6 +249,19 @@ pub fn clock_jumps_back(seed: u64) -> Schedule {
 pub fn without_determinism(seed: u64) -> Schedule {
     let mut schedule = schedule(seed);
     schedule.setup.jobs.iter_mut().for_each(|job| job.without_determinism = true);
+    schedule
+}
+
+/// The schedule of a seed, of jobs whose batches may move, under a policy that moves them.
+#[must_use]
+pub fn with_ranges(seed: u64) -> Schedule {
+    let mut schedule = without_determinism(seed);
+    let mut random = Random::new(seed ^ 0xba7c_4e50);
+    schedule.setup.policy = if random.one_in(2) { "ebb" } else { "ibm-dp" }.to_owned();
+    schedule.setup.measured_speeds = random.one_in(2);
+    for job in &mut schedule.setup.jobs {
+        job.stride_max = Some(random.between(2, STRIDE_MOST) as u16);
+    }
     schedule
 }
 
@@ -283,6 +299,7 @@ pub fn flipped(seed: u64) -> Schedule {
         tenant: None,
         without_determinism: false,
         profile_s: None,
+        stride_max: None,
     }];
     let mut entries: Vec<Entry> = (0..servers).map(|server| at(2_000, Act::Demand { server, needed: 0 })).collect();
     let flip_at_ms = random.between(GROWN_MS, CALM_HEAL_MS - 1_000);
@@ -448,6 +465,7 @@ fn setup(random: &mut Random) -> Setup {
             tenant: None,
             without_determinism: false,
             profile_s: None,
+            stride_max: None,
         })
         .collect();
     let clock = |_| ClockSetup {

@@ -413,6 +413,13 @@ fn without_determinism_every_step_is_taken_once() {
     nothing_is_found(weather::without_determinism);
 }
 
+/// The same where updates take several steps at once, and policies say how many: the samples of each step count once, whatever the strides of the memberships
+/// in which they are used.
+#[test]
+fn with_ranges_of_batches_every_step_is_taken_once() {
+    nothing_is_found(weather::with_ranges);
+}
+
 /// Jobs that are measured at several sizes keep every promise: they change their size more often, and no other job has less for it.
 #[test]
 fn profiled_jobs_keep_what_others_keep() {

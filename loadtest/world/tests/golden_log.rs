@@ -18,6 +18,7 @@ use events_schema::fact::{
     AbandonCause, Entry, Fact, Failure, Fault, LeaveCause, Member, PlanCause, PlanReason, Proposal, Verdict, Wave,
 };
 use events_schema::report::ExitCause;
+use events_schema::stride::Stride;
 use events_schema::{
     Cell, Digest, ExecutorId, FleetId, Generation, Offset, Rank, Sequence, SlotId, Step, Term, TimeMs,
 };
@@ -155,7 +156,8 @@ fn failures() -> Vec<(u64, Fact)> {
             .map(|n| Member { executor: executor(*n), address: format!("host-1:{n}"), ranks: vec![Rank(*n as u16)] })
             .collect();
         let (leader, deadline) = (members[0].executor.clone(), TimeMs(0));
-        let proposal = Proposal { generation: Generation(generation), entry, members, leader, deadline };
+        let proposal =
+            Proposal { generation: Generation(generation), entry, members, leader, deadline, stride: Stride::ONE };
         Fact::GenerationProposed { job: job.clone(), proposal }
     };
     let abandoned = |generation, cause| Fact::GenerationAbandoned {

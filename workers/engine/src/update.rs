@@ -10,6 +10,7 @@ use crate::engine::{ParameterInfo, count};
 use crate::schedule::learning_rate;
 use events_schema::Step;
 use events_schema::job::{JobSpec, OptimizerSpec, ScheduleSpec};
+use events_schema::stride::{LearningRateRule, Stride};
 use std::ops::Range;
 
 /// The update rule of one job.
@@ -18,22 +19,25 @@ pub struct Update {
     optimizer: OptimizerSpec,
     schedule: ScheduleSpec,
     clip_norm: Option<f64>,
+    /// What becomes of the learning rate of an update that takes several steps.
+    rule: LearningRateRule,
     steps_total: u64,
     parameter_count: usize,
     /// Runs of parameters, in order and without gaps: where each ends, and whether weight decay applies to it.
     runs: Vec<(usize, bool)>,
 }
 
-/// What one step multiplies by, equal for all elements.
+/// What one update multiplies by, equal for all elements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Factors {
-    /// Learning rate after the schedule.
+    /// Learning rate after the schedule and the rule for batches.
     pub learning_rate: f64,
     /// What the gradient is multiplied by to keep its norm within the bound; 1 where it already is.
     pub clip: f64,
     /// L2 norm of the gradient before clipping; only computed where it is clipped.
     pub gradient_norm: Option<f64>,
     step: Step,
+    stride: Stride,
 }
 
 impl Update {
@@ -41,7 +45,8 @@ impl Update {
     /// dimensions (biases, scales and shifts of normalisation), as is usual.
     #[must_use]
     pub fn new(spec: &JobSpec, info: &[ParameterInfo], steps_total: u64) -> Self {
-        Self::from_parts(spec.optimizer, spec.schedule, spec.gradient_clip_norm, info, steps_total)
+        let rule = spec.batch_range.map_or(LearningRateRule::None, |range| range.learning_rate_rule);
+        Self { rule, ..Self::from_parts(spec.optimizer, spec.schedule, spec.gradient_clip_norm, info, steps_total) }
     }
 
     pub(crate) fn from_parts(
@@ -59,7 +64,8 @@ impl Update {
                 _ => runs.push((end, decays)),
             }
         }
-        Self { optimizer, schedule, clip_norm, steps_total, parameter_count: count(info), runs }
+        let rule = LearningRateRule::None;
+        Self { optimizer, schedule, clip_norm, rule, steps_total, parameter_count: count(info), runs }
     }
 
     /// Elements of the parameters.
@@ -86,33 +92,40 @@ impl Update {
         parameters
     }
 
-    /// The step's factors; needs the whole mean gradient when the spec clips.
+    /// The factors of an update of so many steps; needs the whole mean gradient when the spec clips.
     #[must_use]
-    pub fn factors(&self, gradient_mean: &[f32], step: Step) -> Factors {
-        self.factors_of_norm(self.clip_norm.map(|_| blocks::norm(gradient_mean)), step)
+    pub fn factors(&self, gradient_mean: &[f32], step: Step, stride: Stride) -> Factors {
+        self.factors_of_norm(self.clip_norm.map(|_| blocks::norm(gradient_mean)), step, stride)
     }
 
-    /// The step's factors where the norm was summed elsewhere, see [`blocks`].
+    /// The same where the norm was summed elsewhere, see [`blocks`]. The schedule is that of the first of its steps.
     #[must_use]
-    pub fn factors_of_norm(&self, gradient_norm: Option<f64>, step: Step) -> Factors {
+    pub fn factors_of_norm(&self, gradient_norm: Option<f64>, step: Step, stride: Stride) -> Factors {
         let clip = match (self.clip_norm, gradient_norm) {
             (Some(bound), Some(norm)) if norm > bound => bound / norm,
             _ => 1.0,
         };
         Factors {
-            learning_rate: learning_rate(&self.optimizer, &self.schedule, step, self.steps_total),
+            learning_rate: learning_rate(&self.optimizer, &self.schedule, step, self.steps_total)
+                * self.rule.factor(stride),
             clip,
             gradient_norm,
             step,
+            stride,
         }
     }
 
-    /// Turns the replica at `step` into the replica at `step + 1`.
+    /// Turns the replica at `step` into the replica at `step + 1`, as [`apply_strided`](Self::apply_strided) of one step.
+    pub fn apply(&self, replica: &mut [f32], gradient_mean: &[f32], step: Step) -> Factors {
+        self.apply_strided(replica, gradient_mean, step, Stride::ONE)
+    }
+
+    /// Turns the replica at `step` into the one that is so many steps further.
     ///
     /// `replica` has [`replica_len`](Self::replica_len) elements, `gradient_mean` as many as there are parameters: the summed
     /// gradient divided by the summed weight.
-    pub fn apply(&self, replica: &mut [f32], gradient_mean: &[f32], step: Step) -> Factors {
-        let factors = self.factors(gradient_mean, step);
+    pub fn apply_strided(&self, replica: &mut [f32], gradient_mean: &[f32], step: Step, stride: Stride) -> Factors {
+        let factors = self.factors(gradient_mean, step, stride);
         self.apply_range(replica, gradient_mean, 0..self.parameter_count, &factors);
         factors
     }
@@ -202,9 +215,15 @@ struct Adam {
 }
 
 impl Adam {
-    /// Bias corrections are `1 − β^(step + 1)`, computed from the step in f64, not carried as a running product.
+    /// Of an update of k steps both βs are `β^k`: averages reach as far back in samples whatever the batch (Malladi et al. 2022, to first order in 1 − β). So
+    /// bias corrections, `1 − β^(step + k)`, are computed from the step in f64, and nothing has to be carried of the strides that led there.
     fn new(factors: &Factors, betas: [f64; 2], epsilon: f64, weight_decay: f64) -> Self {
-        let correction = betas.map(|beta| 1.0 - libm::pow(beta, factors.step.0 as f64 + 1.0));
+        let correction = betas.map(|beta| 1.0 - libm::pow(beta, factors.stride.end(factors.step).0 as f64));
+        let betas = if factors.stride.is_one() {
+            betas
+        } else {
+            betas.map(|beta| libm::pow(beta, factors.stride.steps() as f64))
+        };
         Self {
             clip: factors.clip as f32,
             betas: betas.map(|beta| beta as f32),

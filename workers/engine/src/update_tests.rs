@@ -126,7 +126,7 @@ proptest! {
         for step in 0..3 {
             let gradient = values(total, 50 + step as u32);
             update.apply(&mut whole, &gradient, Step(step));
-            let factors = update.factors(&gradient, Step(step));
+            let factors = update.factors(&gradient, Step(step), Stride::ONE);
             for cut in bounds.windows(2).rev() {
                 update.apply_range(&mut parts, &gradient[cut[0]..cut[1]], cut[0]..cut[1], &factors);
             }
@@ -134,4 +134,46 @@ proptest! {
         let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
         prop_assert_eq!(bits(&whole), bits(&parts));
     }
+}
+
+/// Of the same gradient, an update of k steps moves the averages as far as k updates of one step do, and the parameters as the rule says.
+#[test]
+fn an_update_of_several_steps_leaves_the_averages_of_as_many() {
+    let (info, gradient, four) = (info([3, 2, 2]), values(7, 9), Stride::of(4));
+    let update = |rule| Update { rule, ..Update::from_parts(ADAMW, CONSTANT, None, &info, 100) };
+    let at_once = |rule, step| {
+        let mut replica = update(rule).initial_replica(values(7, 1));
+        update(rule).apply_strided(&mut replica, &gradient, step, four);
+        replica
+    };
+    let mut one_by_one = update(LearningRateRule::None).initial_replica(values(7, 1));
+    for step in 0..4 {
+        update(LearningRateRule::None).apply(&mut one_by_one, &gradient, Step(step));
+    }
+    let whole = at_once(LearningRateRule::None, Step(0));
+    assert!(whole[7..].iter().zip(&one_by_one[7..]).all(|(a, b)| (a - b).abs() < 1e-6), "{whole:?} {one_by_one:?}");
+    // With bias corrected, the first update of Adam moves by the learning rate, whatever the stride.
+    // Of a bias, which does not decay.
+    let moved = |replica: &[f32]| (replica[4] - values(7, 1)[4]).abs();
+    let (once, linear, sqrt) =
+        (whole, at_once(LearningRateRule::Linear, Step(0)), at_once(LearningRateRule::Sqrt, Step(0)));
+    let mut first = update(LearningRateRule::None).initial_replica(values(7, 1));
+    update(LearningRateRule::None).apply(&mut first, &gradient, Step(0));
+    let times = [&once, &sqrt, &linear].map(|replica| moved(replica) / moved(&first));
+    assert!(times.iter().zip([1.0, 2.0, 4.0]).all(|(found, expected)| (found - expected).abs() < 1e-2), "{times:?}");
+}
+
+#[test]
+fn a_rule_scales_the_learning_rate_of_plain_descent() {
+    let info = info([2, 1, 1]);
+    let optimizer = OptimizerSpec::Sgd { learning_rate: 0.5, momentum: 0.0, nesterov: false, weight_decay: 0.0 };
+    let moved = |rule, stride| {
+        let update = Update { rule, ..Update::from_parts(optimizer, CONSTANT, None, &info, 100) };
+        let mut replica = update.initial_replica(vec![0.0; 4]);
+        update.apply_strided(&mut replica, &[1.0; 4], Step(8), Stride::of(stride));
+        -replica[0]
+    };
+    assert_eq!([1, 4].map(|stride| moved(LearningRateRule::Linear, stride)), [0.5, 2.0]);
+    assert_eq!([1, 4].map(|stride| moved(LearningRateRule::Sqrt, stride)), [0.5, 1.0]);
+    assert_eq!([1, 4].map(|stride| moved(LearningRateRule::None, stride)), [0.5, 0.5]);
 }

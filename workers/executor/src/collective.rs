@@ -11,6 +11,7 @@ use crate::stretch::Stretch;
 use crate::sums::Sums;
 use crate::wire::PIECE_ELEMENTS;
 use events_schema::orders::LinkKey;
+use events_schema::stride::Stride;
 use events_schema::tree::{Node, place_on};
 use events_schema::{Digest, Generation, JobId, Step};
 use std::io;
@@ -66,7 +67,8 @@ impl Group {
         let network = Network::listen("127.0.0.1", identity, sender, memory)?;
         let seats = (0..).map(Peer).zip(place_on(workers, hosts)).zip(hosts);
         let seats = seats.map(|((peer, ranks), &host)| Seat { peer, ranks, host }).collect();
-        let membership = Membership { tag: Tag { generation: Generation(0), revision: 0 }, seats, leader: Peer(0) };
+        let (tag, leader) = (Tag { generation: Generation(0), revision: 0 }, Peer(0));
+        let membership = Membership { tag, seats, leader, stride: Stride::ONE };
         Ok(Self {
             me: Peer(me),
             workers,

@@ -14,6 +14,7 @@ use crate::workload::Workload;
 use events_schema::control::{ExecutorHop, FromExecutor};
 use events_schema::fact::Entry;
 use events_schema::report::Report;
+use events_schema::stride::Stride;
 use events_schema::{Generation, Rank, Step};
 use std::io::Write;
 use std::ops::Range;
@@ -115,8 +116,8 @@ impl<W: Write> Trainer<W> {
             Unit::Evaluate { rank, part, .. } => {
                 self.program.evaluate_part(rank, part, self.replica.view()).map(Done::Evaluated)
             }
-            Unit::Gradient { step, rank } => self.gradient(step, rank),
-            Unit::Update { step, from } => self.update(step, from).map(|()| Done::Updated),
+            Unit::Gradient { step, stride, rank } => self.gradient((step, stride), rank),
+            Unit::Update { step, stride, from } => self.update((step, stride), from).map(|()| Done::Updated),
         };
         match computed {
             Ok(done) => Ok(In::Done(done)),
@@ -125,7 +126,7 @@ impl<W: Write> Trainer<W> {
     }
 
     /// A rank's gradient. Stretches of it that are final are summed and sent while the rest is computed, where they can be.
-    fn gradient(&mut self, step: Step, rank: Rank) -> Result<Done, ProgramError> {
+    fn gradient(&mut self, at: (Step, Stride), rank: Rank) -> Result<Done, ProgramError> {
         let Self { program, sums, member, network, replica, .. } = self;
         let workers = member.workers_of(rank);
         let (waited, mut buffer) = (program.data_waited(), sums.room());
@@ -139,24 +140,24 @@ impl<W: Write> Trainer<W> {
             })
         };
         let on_part: Option<OnPart<'_>> = if wanted { Some(&mut on_part) } else { None };
-        let computed = program.gradient(rank, &workers, step, replica.view(), &mut buffer, on_part)?;
+        let computed = program.gradient(rank, &workers, at, replica.view(), &mut buffer, on_part)?;
         sums.computed(rank, buffer);
         let data_wait = program.data_waited().saturating_sub(waited);
         let took = program.took_beside();
         Ok(Done::Gradient { weight: computed.weight, loss: computed.loss, data_wait, took })
     }
 
-    fn update(&mut self, step: Step, from: GradientFrom) -> Result<(), ProgramError> {
+    fn update(&mut self, at: (Step, Stride), from: GradientFrom) -> Result<(), ProgramError> {
         let workload = &mut self.program.workload;
         match from {
             GradientFrom::Sum { weight } => {
                 let mut mean = self.sums.take_total();
                 workload.make_mean(&mut mean, weight);
-                self.replica.apply(workload, mean, step)?;
+                self.replica.apply(workload, mean, at)?;
             }
             GradientFrom::Supply => {
                 let mean = self.replica.take_gradient();
-                self.replica.apply(workload, mean, step)?;
+                self.replica.apply(workload, mean, at)?;
             }
         }
         Ok(())

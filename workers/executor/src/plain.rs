@@ -10,6 +10,7 @@ use events_schema::control::TorchHost;
 use events_schema::job::Determinism;
 use events_schema::orders::JobOrder;
 use events_schema::report::Metrics;
+use events_schema::stride::Stride;
 use events_schema::{Digest, JobId, Rank, Step};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -79,11 +80,11 @@ pub fn train_plain_steps(
         let view = replica.view();
         let total = sum_step(each.len() as u16, &ranks[..each.len()], &mut sums, |rank, buffer| {
             let workers = each[usize::from(rank.0)];
-            program.gradient(rank, workers, step, view, buffer, None).map(|s| (s.weight, s.loss))
+            program.gradient(rank, workers, (step, Stride::ONE), view, buffer, None).map(|s| (s.weight, s.loss))
         })?;
         let mut gradient = sums.take_total();
         program.workload.make_mean(&mut gradient, total.weight);
-        replica.apply(&mut program.workload, gradient, step)?;
+        replica.apply(&mut program.workload, gradient, (step, Stride::ONE))?;
         losses.push(total.loss / total.weight.max(f64::MIN_POSITIVE));
         let took = began.elapsed();
         own_times.push(took.saturating_sub(program.workload.waited().saturating_sub(waited)));

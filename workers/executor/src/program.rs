@@ -12,6 +12,7 @@ use events_schema::dataset::{DatasetInfo, Samples};
 use events_schema::initial::InitialSource;
 use events_schema::job::{Determinism, JobSpec, Length, ModelSpec};
 use events_schema::orders::JobOrder;
+use events_schema::stride::Stride;
 use events_schema::torch::TorchSpec;
 use events_schema::{Digest, JobId, Rank, Step};
 use object_store::ObjectStore;
@@ -29,8 +30,8 @@ use workers_engine::{BuildError, EngineError, RandomKey, Sums, Update};
 use workers_session::RankMetrics;
 use workers_torch::{Cache, ComputingProcess, Held, Initial, Lengths, OnPart, TorchError, TorchJob, TorchStart};
 
-/// Steps whose data is read ahead of the model.
-const STEPS_AHEAD: u64 = 4;
+/// Updates whose data is read ahead of the model.
+const UPDATES_AHEAD: u64 = 4;
 /// Threads that read, decode and upload; the trainer's own thread computes.
 const BACKGROUND_THREADS: usize = 1;
 
@@ -314,20 +315,21 @@ impl Program {
         self.workload.lengths()
     }
 
-    /// The summed gradient of the samples of some logical workers of a step, written into `gradient`: of one, whose rank it is, or where the job has
-    /// `determinism: none` of all that are hosted. `on_part` may be told of stretches that are final before that.
+    /// The summed gradient of the samples of some logical workers of an update, written into `gradient`: of one worker, whose rank it is, or where the job has
+    /// `determinism: none` of all that are hosted, and of as many steps as it takes. `on_part` may be told of stretches that are final before that.
     pub fn gradient(
         &mut self,
         rank: Rank,
         workers: &[Rank],
-        step: Step,
+        (step, stride): (Step, Stride),
         view: View<'_>,
         gradient: &mut Buffer,
         on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
         let random_key = RandomKey { seed: self.spec.seed, rank, step };
+        self.took_beside = None;
         // Without determinism it is one gradient of them all, and there is nothing beside it.
-        if self.beside.is_some() && workers == [rank] {
+        if self.beside.is_some() && workers == [rank] && stride.is_one() {
             return self.gradient_beside_others(random_key, view, gradient);
         }
         let asked = Instant::now();
@@ -339,7 +341,8 @@ impl Program {
             let rows = Rows::Placed(ready.batch, following);
             return self.workload.gradient(view, (rows, workers), random_key, gradient, on_part);
         }
-        let samples = self.training.as_ref().map(|loader| self.samples_of(loader, workers, step)).transpose()?;
+        let samples =
+            self.training.as_ref().map(|loader| self.samples_of(loader, workers, (step, stride))).transpose()?;
         if self.ahead.is_some() {
             self.batches_waited += asked.elapsed();
         }
@@ -348,7 +351,8 @@ impl Program {
         let sums = self.workload.gradient(view, (rows, workers), random_key, gradient, on_part)?;
         if let ModelSpec::Synthetic { gradient_ms, .. } = self.spec.model {
             // As one that computes: nothing interrupts it, and its sums are there at the end.
-            let whole = Duration::from_millis(gradient_ms.into()).saturating_mul(workers.len() as u32);
+            let batches = workers.len() as u64 * stride.steps();
+            let whole = Duration::from_millis(u64::from(gradient_ms) * batches);
             std::thread::sleep(whole.saturating_sub(begun.elapsed()));
         }
         Ok(sums)
@@ -362,7 +366,6 @@ impl Program {
         gradient: &mut Buffer,
     ) -> Result<Sums, ProgramError> {
         let ready = self.beside.as_mut().and_then(|beside| beside.take(view.version, key));
-        self.took_beside = None;
         if let Some((ready, took)) = ready {
             let (computed, sums) = ready?;
             self.took_beside = Some(took);
@@ -386,14 +389,20 @@ impl Program {
         }
     }
 
-    /// The samples of these ranks, one after the other.
-    fn samples_of(&self, loader: &Loader, workers: &[Rank], step: Step) -> Result<Samples, ProgramError> {
-        let (first, others) = workers.split_first().map_or((Rank(0), workers), |(first, others)| (*first, others));
-        let mut samples = self.samples(loader, first, step)?;
-        for rank in others {
-            samples.append(self.samples(loader, *rank, step)?);
-        }
-        Ok(samples)
+    /// The samples of these ranks and of so many steps, one after the other.
+    fn samples_of(
+        &self,
+        loader: &Loader,
+        workers: &[Rank],
+        (step, stride): (Step, Stride),
+    ) -> Result<Samples, ProgramError> {
+        let steps = (step.0..stride.end(step).0).map(Step);
+        let mut batches = steps.flat_map(|step| workers.iter().map(move |rank| self.samples(loader, *rank, step)));
+        let first = batches.next().unwrap_or_else(|| self.samples(loader, Rank(0), step))?;
+        batches.try_fold(first, |mut samples, batch| {
+            samples.append(batch?);
+            Ok(samples)
+        })
     }
 
     /// The batch that was made ahead, if one was; whoever has none reads by himself, and meets what was in the way. Waiting for it is waiting for the store.
@@ -472,7 +481,7 @@ impl Program {
         }
         match &self.training {
             Some(training) => {
-                training.prefetch(ranks, from, STEPS_AHEAD);
+                training.prefetch(ranks, from, UPDATES_AHEAD * self.spec.stride_max().steps());
                 if let Some((ahead, memory)) = self.ahead.as_mut().zip(self.workload.batches()) {
                     let turns = match self.spec.determinism {
                         Determinism::D1 => ranks.iter().map(|rank| vec![*rank]).collect(),
@@ -499,9 +508,10 @@ impl Program {
             done();
             return Ok(());
         };
-        training.prefetch(&ranks, from, STEPS_AHEAD);
+        let steps = UPDATES_AHEAD * self.spec.stride_max().steps();
+        training.prefetch(&ranks, from, steps);
         self.runtime.spawn(async move {
-            if let Err(error) = training.warm(&ranks, from, STEPS_AHEAD).await {
+            if let Err(error) = training.warm(&ranks, from, steps).await {
                 tracing::warn!(%error, "prefetch failed");
             }
             done();

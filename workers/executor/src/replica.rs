@@ -7,6 +7,7 @@ use crate::buffers::{Buffer, Pool};
 use crate::program::ProgramError;
 use crate::workload::{Version, View, Workload};
 use events_schema::Step;
+use events_schema::stride::Stride;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -174,11 +175,16 @@ impl Replica {
         }
     }
 
-    /// Applies the mean gradient of `step`.
-    pub fn apply(&mut self, workload: &mut Workload, mean: Buffer, step: Step) -> Result<(), ProgramError> {
+    /// Applies the mean gradient of `step` and of those after it that are taken at once.
+    pub fn apply(
+        &mut self,
+        workload: &mut Workload,
+        mean: Buffer,
+        (step, stride): (Step, Stride),
+    ) -> Result<(), ProgramError> {
         match workload {
             Workload::Native { update, .. } => {
-                self.apply_in_place(update, &mean, step);
+                self.apply_in_place(update, &mean, step, stride);
                 self.next_version();
                 self.gradient = Some(Arc::new(mean));
             }
@@ -194,7 +200,7 @@ impl Replica {
         Ok(())
     }
 
-    fn apply_in_place(&mut self, update: &Update, mean: &[f32], step: Step) {
+    fn apply_in_place(&mut self, update: &Update, mean: &[f32], step: Step, stride: Stride) {
         let begun = Instant::now();
         // They are soon done; a copy of all of it would take longer than what is left of theirs.
         for reader in self.readers.drain(..) {
@@ -210,7 +216,7 @@ impl Replica {
         self.copies += u64::from(Arc::strong_count(&self.data) > 1);
         let data: &mut Vec<f32> = Arc::make_mut(&mut self.data);
         self.held += begun.elapsed();
-        update.apply(data, mean, step);
+        update.apply_strided(data, mean, step, stride);
     }
 }
 
@@ -235,7 +241,7 @@ mod tests {
         replica.load(workload.initial_replica().unwrap());
         replica.adopt();
         for s in 0..steps {
-            replica.apply(&mut workload, vec![0.1 + s as f32; elements].into(), Step(s)).unwrap();
+            replica.apply(&mut workload, vec![0.1 + s as f32; elements].into(), (Step(s), Stride::ONE)).unwrap();
         }
         replica
     }
@@ -264,7 +270,7 @@ mod tests {
         behind.fill(0, &gradient[..3]);
         behind.fill(3, &gradient[3..]);
         let mean = behind.take_gradient();
-        behind.apply(&mut workload(), mean, Step(3)).unwrap();
+        behind.apply(&mut workload(), mean, (Step(3), Stride::ONE)).unwrap();
         assert_eq!(whole(&mut behind), whole(&mut ahead));
         assert_eq!(**behind.gradient().unwrap(), **ahead.gradient().unwrap(), "it can help others now");
     }
@@ -274,10 +280,10 @@ mod tests {
         let mut replica = trained(1);
         let reader = whole(&mut replica);
         let before = reader.to_vec();
-        replica.apply(&mut workload(), vec![1.0; 8].into(), Step(1)).unwrap();
+        replica.apply(&mut workload(), vec![1.0; 8].into(), (Step(1), Stride::ONE)).unwrap();
         assert_eq!((*reader == before, replica.copies), (true, 1));
         let mut alone = trained(1);
-        alone.apply(&mut workload(), vec![1.0; 8].into(), Step(1)).unwrap();
+        alone.apply(&mut workload(), vec![1.0; 8].into(), (Step(1), Stride::ONE)).unwrap();
         assert_eq!(whole(&mut replica), whole(&mut alone));
     }
 
@@ -290,7 +296,7 @@ mod tests {
             drop((data, reading));
             copy
         });
-        replica.apply(&mut workload(), vec![1.0; 8].into(), Step(1)).unwrap();
+        replica.apply(&mut workload(), vec![1.0; 8].into(), (Step(1), Stride::ONE)).unwrap();
         assert_eq!((copier.join().unwrap(), replica.copies), (whole(&mut trained(1)).to_vec(), 0));
     }
 
@@ -298,7 +304,7 @@ mod tests {
     fn other_contents_have_another_version() {
         let mut replica = trained(0);
         let mut versions = vec![replica.view().version];
-        replica.apply(&mut workload(), vec![1.0; 8].into(), Step(0)).unwrap();
+        replica.apply(&mut workload(), vec![1.0; 8].into(), (Step(0), Stride::ONE)).unwrap();
         versions.push(replica.view().version);
         replica.expect(None);
         versions.push(replica.view().version);

@@ -27,7 +27,7 @@ fn is_sound(config: &Config, envelope: &Envelope) -> bool {
         Message::Position { step }
         | Message::Done { step }
         | Message::Saved { step }
-        | Message::Replica { step }
+        | Message::Replica { step, .. }
         | Message::Followed { step } => within(*step),
         Message::Contribution(Contribution { step, .. }) => within(*step),
         Message::Welcome { membership, step, .. } => {
@@ -63,6 +63,7 @@ fn is_sound_membership(config: &Config, membership: &Membership) -> bool {
 mod tests {
     use super::*;
     use crate::member::tests::{config, membership};
+    use events_schema::stride::Stride;
     use events_schema::{Digest, Generation, Rank};
     use workers_session::{CheckpointId, Due, Holding};
 
@@ -145,7 +146,7 @@ mod tests {
                 due: Due::default(),
                 followers: Vec::new(),
             }),
-            Message::Replica { step: far },
+            Message::Replica { step: far, stride: Stride::ONE },
             Message::Followed { step: far },
             Message::Digested { at: CheckpointId { step: far, tag: tag(2) }, digest: Digest([0; 32]) },
         ] {

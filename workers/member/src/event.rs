@@ -7,13 +7,14 @@ use events_schema::fact::{Entry, Proposal};
 use events_schema::job::{CheckpointInterval, Determinism};
 use events_schema::orders::Telemetry;
 use events_schema::report::Report;
+use events_schema::stride::Stride;
 use events_schema::tree::Node;
 use events_schema::{Digest, Generation, JobId, Rank, Step, WriterToken};
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 pub use workers_session::Need;
-use workers_session::{CheckpointId, Envelope, Peer, RankMetrics, ShardWritten, Tag};
+use workers_session::{CheckpointId, Envelope, Peer, RankMetrics, ShardWritten, Stops, Tag};
 
 /// What never changes while an executor lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,13 +74,25 @@ impl Config {
         self.evaluation.is_some_and(|e| due(e.every_steps))
     }
 
-    /// Samples that all ranks together read in a step.
+    /// Samples that all ranks together read in an update.
     #[must_use]
-    pub fn samples_of(&self, step: Step) -> u64 {
-        let full = u64::from(self.workers) * u64::from(self.batch_size);
-        let in_epoch = step.0 % self.steps_per_epoch.max(1);
-        let last = in_epoch + 1 == self.steps_per_epoch.max(1);
-        if last { self.rows.saturating_sub(in_epoch * full).min(full) } else { full }
+    pub fn samples_of(&self, step: Step, stride: Stride) -> u64 {
+        let of_step = u64::from(self.workers) * u64::from(self.batch_size);
+        let (full, in_epoch) = (of_step * stride.steps(), step.0 % self.steps_per_epoch.max(1));
+        let last = in_epoch + stride.steps() >= self.steps_per_epoch.max(1);
+        if last { self.rows.saturating_sub(in_epoch * of_step).min(full) } else { full }
+    }
+
+    /// Where updates end that would take more steps.
+    #[must_use]
+    pub fn stops(&self) -> Stops {
+        Stops {
+            epoch: Some(self.steps_per_epoch),
+            evaluation: self.evaluation.map(|evaluation| evaluation.every_steps),
+            comparison: self.compare_every,
+            checkpoint: self.checkpoint.steps(),
+            total: self.steps_total,
+        }
     }
 }
 
@@ -247,13 +260,17 @@ pub enum Unit {
     Gradient {
         /// The step.
         step: Step,
+        /// So many steps' samples.
+        stride: Stride,
         /// The rank.
         rank: Rank,
     },
     /// The update of this step. The gradient is kept as the last one.
     Update {
-        /// The step; the replica is at the next afterwards.
+        /// The step.
         step: Step,
+        /// The replica is so many steps further afterwards.
+        stride: Stride,
         /// What to apply.
         from: GradientFrom,
     },

@@ -8,6 +8,7 @@ use crate::event::{Bulk, Cause, Config, Kind, Need, Out, StateTransfer};
 use crate::member::{ELEMENT_BYTES, Member};
 use crate::reduce::chunk;
 use events_schema::report::Report;
+use events_schema::stride::Stride;
 use events_schema::{ExecutorId, Step};
 use workers_session::{Input, Peer, Tag};
 
@@ -36,6 +37,8 @@ pub fn behind_max(replica_len: usize, gradient_len: usize) -> Option<u64> {
 #[derive(Debug)]
 pub(crate) struct Following<P> {
     tag: Tag,
+    /// Steps that each update takes of those that it follows.
+    stride: Stride,
     /// What came before it could be used: of later steps than the one that is awaited.
     kept: Vec<(Peer, Bulk, P)>,
     /// Elements of it, and most of them.
@@ -46,11 +49,11 @@ pub(crate) struct Following<P> {
 }
 
 impl<P> Following<P> {
-    fn new(config: &Config, tag: Tag) -> Self {
+    fn new(config: &Config, tag: Tag, stride: Stride) -> Self {
         // A member may have sent all that a follower may be behind when another has not begun.
-        let steps = usize::try_from(config.behind_max.unwrap_or(0)).unwrap_or(usize::MAX).saturating_add(1);
-        let elements_max = config.replica_len.saturating_add(config.gradient_len.saturating_mul(steps));
-        Self { tag, kept: Vec::new(), elements: 0, elements_max, rate: CopyRate::default() }
+        let updates = usize::try_from(config.behind_max.unwrap_or(0)).unwrap_or(usize::MAX).saturating_add(1);
+        let elements_max = config.replica_len.saturating_add(config.gradient_len.saturating_mul(updates));
+        Self { tag, stride, kept: Vec::new(), elements: 0, elements_max, rate: CopyRate::default() }
     }
 
     fn keep(&mut self, from: Peer, bulk: Bulk, payload: P) -> bool {
@@ -62,9 +65,9 @@ impl<P> Following<P> {
 
 impl<P> Member<P> {
     /// The replica of `step` arrives, as members send it beside their steps.
-    pub(crate) fn begin_following(&mut self, tag: Tag, step: Step) {
+    pub(crate) fn begin_following(&mut self, tag: Tag, step: Step, stride: Stride) {
         let kept = self.following.take().filter(|following| following.tag == tag).map(|following| following.kept);
-        self.following = Some(Following::new(&self.config, tag));
+        self.following = Some(Following::new(&self.config, tag, stride));
         self.replica.expect(Need::Replica, tag, step);
         self.out.push(Out::Expect(Need::Replica));
         self.take_followed(kept.unwrap_or_default());
@@ -124,7 +127,7 @@ impl<P> Member<P> {
     /// The replica of `step` is whole here: goes on to the next, unless this is where the others are.
     pub(crate) fn on_followed(&mut self, step: Step) {
         let Some(following) = &mut self.following else { return };
-        let (tag, kept) = (following.tag, std::mem::take(&mut following.kept));
+        let (tag, stride, kept) = (following.tag, following.stride, std::mem::take(&mut following.kept));
         let rate = following.rate.on_whole(self.now);
         self.report_rate(rate);
         let is_in = self.membership.as_ref().is_some_and(|membership| membership.tag == tag);
@@ -132,7 +135,7 @@ impl<P> Member<P> {
             self.following = None;
             return self.inputs.push_front(Input::Supplied(step));
         }
-        self.replica.expect(Need::Gradient, tag, step.next());
+        self.replica.expect(Need::Gradient, tag, self.config.stops().after(step, stride));
         self.out.push(Out::Expect(Need::Gradient));
         self.take_followed(kept);
         if !is_in {

@@ -90,8 +90,7 @@ impl<P> Member<P> {
         let session = workers_session::Config {
             me: config.me,
             workers: config.workers,
-            steps_total: config.steps_total,
-            checkpoint_every: config.checkpoint.steps(),
+            stops: config.stops(),
             behind_max: config.behind_max,
             determinism: config.determinism,
         };
@@ -405,7 +404,7 @@ impl<P> Member<P> {
             Output::Await(need) => self.expect(need),
             Output::SendReplica { to, index, count } => self.send_replica(&to, index, count),
             Output::SendGradient(to) => self.send_gradient(to),
-            Output::Follow(tag, step) => self.begin_following(tag, step),
+            Output::Follow(tag, step, stride) => self.begin_following(tag, step, stride),
             Output::CatchUp => self.catch_up(),
             Output::SendReplicaAside { to, tag, step, index, count } => {
                 self.send_replica_aside(to, tag, step, (index, count));
@@ -482,7 +481,7 @@ impl<P> Member<P> {
     fn enter(&mut self, membership: Membership, step: Step) {
         // At a boundary the replica is already there or awaited from those who are past it; a round may begin anywhere.
         let at_boundary = self.still.is_none() && self.membership.is_some();
-        self.meter.on_enter(at_boundary, membership.seats.len(), self.now);
+        self.meter.on_enter(at_boundary, (membership.seats.len(), membership.stride), self.now);
         let generation = membership.tag.generation;
         // In a round a link is enough; from here on it is the steps that count.
         self.suspicion.forget_before(if self.round.take().is_some() { generation.next() } else { generation });

@@ -6,6 +6,7 @@ use super::*;
 use crate::event::{Task, Written};
 use events_schema::fact::Member as Seated;
 use events_schema::job::{CheckpointInterval, Determinism};
+use events_schema::stride::Stride;
 use events_schema::tree::place;
 use events_schema::{Digest, JobId};
 use events_schema::{Rank, TimeMs};
@@ -38,7 +39,12 @@ pub(crate) fn config(me: u32, workers: u16, steps_total: u64) -> Config {
 pub(crate) fn membership(generation: u64, workers: u16, peers: &[u32]) -> Membership {
     let shares = place(workers, peers.len() as u16);
     let seats = peers.iter().zip(shares).map(|(&peer, ranks)| Seat { peer: Peer(peer), ranks, host: 0 }).collect();
-    Membership { tag: Tag { generation: Generation(generation), revision: 0 }, seats, leader: Peer(peers[0]) }
+    Membership {
+        tag: Tag { generation: Generation(generation), revision: 0 },
+        seats,
+        leader: Peer(peers[0]),
+        stride: Stride::ONE,
+    }
 }
 
 pub(crate) fn proposal(generation: u64, entry: Entry, workers: u16, peers: &[u32]) -> In<()> {
@@ -55,6 +61,7 @@ pub(crate) fn proposal(generation: u64, entry: Entry, workers: u16, peers: &[u32
         members: of.seats.iter().map(member).collect(),
         leader: id(of.leader),
         deadline: TimeMs(0),
+        stride: Stride::ONE,
     }))
 }
 
@@ -175,7 +182,7 @@ fn a_newer_link_takes_the_place_of_an_older_one_whatever_is_heard_first() {
 fn nothing_is_handled_while_a_unit_is_computed() {
     let mut member = running();
     let out = member.handle(at(10), In::Free);
-    assert_eq!(out, [Out::Compute(Unit::Gradient { step: Step(0), rank: Rank(0) })]);
+    assert_eq!(out, [Out::Compute(Unit::Gradient { step: Step(0), stride: Stride::ONE, rank: Rank(0) })]);
     assert_eq!(member.progress().phase, events_schema::control::Phase::Computing(Rank(0)));
     assert_eq!(member.handle(at(11), In::Lost(link(1, 7))), []);
     assert!(member.links.has(Peer(1)));
@@ -329,7 +336,12 @@ mod anything {
         let ranks = proptest::collection::vec(select(vec![0, 1, 2, u16::MAX]).prop_map(Rank), 0..3);
         let seats =
             proptest::collection::vec((peer(), ranks).prop_map(|(peer, ranks)| Seat { peer, ranks, host: 0 }), 0..3);
-        let torn = (tag(), seats, peer()).prop_map(|(tag, seats, leader)| Membership { tag, seats, leader });
+        let torn = (tag(), seats, peer()).prop_map(|(tag, seats, leader)| Membership {
+            tag,
+            seats,
+            leader,
+            stride: Stride::of(3),
+        });
         let sound = (tag(), select(vec![vec![0], vec![1], vec![0, 1]]))
             .prop_map(|(tag, peers)| Membership { tag, ..membership(1, 2, &peers) });
         prop_oneof![torn, sound]
@@ -409,7 +421,7 @@ mod anything {
             Just(Message::Dissolve),
             Just(Message::Ready),
             Just(Message::FollowRequest),
-            at(|step| Message::Replica { step }),
+            at(|step| Message::Replica { step, stride: Stride::ONE }),
             at(|step| Message::Followed { step }),
             Just(Message::LeaveRequest),
             at(|step| Message::Position { step }),

@@ -3,6 +3,7 @@
 use crate::event::Config;
 use events_schema::Step;
 use events_schema::orders::Telemetry;
+use events_schema::stride::Stride;
 use std::collections::VecDeque;
 use std::time::Duration;
 use workers_session::Membership;
@@ -48,6 +49,8 @@ pub(crate) struct UsualStep {
     pub step_us: u64,
     /// How many members did it.
     pub members: u16,
+    /// How many steps it took at once.
+    pub stride: Stride,
 }
 
 /// What was done since a time, for averages.
@@ -74,6 +77,8 @@ pub(crate) struct Meter {
     first: bool,
     /// How many train together.
     members: u16,
+    /// Steps that their updates take, but for those that end earlier because something is due.
+    stride: Stride,
     /// Undisturbed steps of this membership, until it was measured: after that none are counted.
     unmeasured: Option<usize>,
     /// The last few steps that no change disturbed.
@@ -99,6 +104,7 @@ impl Default for Meter {
             still: Still::Beginning,
             first: false,
             members: 1,
+            stride: Stride::ONE,
             unmeasured: None,
             usual: VecDeque::new(),
             since: zero,
@@ -121,9 +127,9 @@ impl Meter {
         self.lost_at.get_or_insert(now);
     }
 
-    /// A membership of so many members is entered.
-    pub fn on_enter(&mut self, at_boundary: bool, members: usize, now: Duration) {
-        self.members = u16::try_from(members).unwrap_or(u16::MAX);
+    /// A membership of so many members, whose updates take so many steps, is entered.
+    pub fn on_enter(&mut self, at_boundary: bool, (members, stride): (usize, Stride), now: Duration) {
+        (self.members, self.stride) = (u16::try_from(members).unwrap_or(u16::MAX), stride);
         self.unmeasured = Some(0);
         (self.still, self.since) = match self.lost_at.take() {
             Some(lost_at) => (Still::Loss, lost_at),
@@ -143,8 +149,8 @@ impl Meter {
         if self.still == Still::Beginning { 0 } else { micros(now.saturating_sub(self.since)) }
     }
 
-    /// A step is complete. If it is the first of a membership: how long it took, from the boundary or the loss on.
-    pub fn on_step(&mut self, samples: u64, loss: f64, now: Duration) -> Option<FirstStep> {
+    /// An update of so many steps, and samples, is complete. If it is the first of a membership: how long it took, from the boundary or the loss on.
+    pub fn on_step(&mut self, (stride, samples): (Stride, u64), loss: f64, now: Duration) -> Option<FirstStep> {
         self.step_us = micros(now.saturating_sub(self.step_ended));
         let first = std::mem::take(&mut self.first)
             .then(|| FirstStep { first_step_us: micros(now.saturating_sub(self.since)), usual: self.usual() });
@@ -152,8 +158,8 @@ impl Meter {
             if self.usual.len() == USUAL_STEPS {
                 self.usual.pop_front();
             }
-            self.usual.push_back(UsualStep { step_us: self.step_us, members: self.members });
-            self.unmeasured = self.unmeasured.map(|steps| steps + 1);
+            self.usual.push_back(UsualStep { step_us: self.step_us, members: self.members, stride });
+            self.unmeasured = self.unmeasured.map(|steps| steps + usize::from(stride == self.stride));
         }
         self.step_ended = now;
         self.loss = loss;
@@ -188,9 +194,11 @@ impl Meter {
         let lasts = now.saturating_sub(self.since) >= MEASURED_AFTER;
         self.unmeasured.filter(|steps| lasts && *steps >= MEASURED_STEPS)?;
         self.unmeasured = None;
-        let mut steps: Vec<u64> = self.usual.iter().filter(|s| s.members == self.members).map(|s| s.step_us).collect();
+        let (members, stride) = (self.members, self.stride);
+        let of_it = self.usual.iter().filter(|usual| (usual.members, usual.stride) == (members, stride));
+        let mut steps: Vec<u64> = of_it.map(|usual| usual.step_us).collect();
         steps.sort_unstable();
-        steps.get(steps.len() / 2).map(|&step_us| UsualStep { step_us, members: self.members })
+        steps.get(steps.len() / 2).map(|&step_us| UsualStep { step_us, members, stride })
     }
 
     /// How long the median of the last few undisturbed steps took, in microseconds.
@@ -248,16 +256,16 @@ mod tests {
     #[test]
     fn a_pause_runs_from_what_caused_it() {
         let (mut meter, at) = (Meter::default(), Duration::from_millis);
-        meter.on_enter(false, 2, at(5));
+        meter.on_enter(false, (2, Stride::ONE), at(5));
         assert_eq!(meter.pause_us(at(9)), 0, "nobody stood still for a beginning");
-        meter.on_step(8, 1.0, at(20));
-        meter.on_enter(true, 2, at(30));
+        meter.on_step((Stride::ONE, 8), 1.0, at(20));
+        meter.on_enter(true, (2, Stride::ONE), at(30));
         assert_eq!(meter.pause_us(at(31)), 11_000);
         meter.on_loss(at(40));
         meter.on_loss(at(41));
-        meter.on_enter(true, 2, at(60));
+        meter.on_enter(true, (2, Stride::ONE), at(60));
         assert_eq!(meter.pause_us(at(61)), 21_000, "the first loss counts");
-        meter.on_enter(true, 2, at(70));
+        meter.on_enter(true, (2, Stride::ONE), at(70));
         assert_eq!(meter.pause_us(at(71)), 51_000, "the boundary before");
     }
 
@@ -266,7 +274,7 @@ mod tests {
         let (mut meter, at) = (Meter::default(), Duration::from_millis);
         let mut step = |ms, waited| {
             meter.on_data_wait(at(waited));
-            meter.on_step(8, 1.0, at(ms));
+            meter.on_step((Stride::ONE, 8), 1.0, at(ms));
             meter.data_wait_us
         };
         assert_eq!([step(100, 90), step(500, 10), step(1_100, 20)], [90_000, 50_000, 40_000]);
@@ -276,9 +284,9 @@ mod tests {
     #[test]
     fn before_the_first_window_is_over_the_rate_is_that_of_all_steps_so_far() {
         let (mut meter, at) = (Meter::default(), Duration::from_millis);
-        meter.on_enter(false, 2, at(5_000));
+        meter.on_enter(false, (2, Stride::ONE), at(5_000));
         let mut rate = |ms| {
-            meter.on_step(10, 1.0, at(ms));
+            meter.on_step((Stride::ONE, 10), 1.0, at(ms));
             meter.samples_per_second.round()
         };
         assert_eq!([rate(5_100), rate(5_110), rate(5_120)], [100.0, 182.0, 250.0], "what was before is no training");
@@ -288,33 +296,51 @@ mod tests {
     #[test]
     fn the_first_step_of_a_membership_is_told_beside_the_usual_one() {
         let (mut meter, at) = (Meter::default(), Duration::from_millis);
-        let mut step = |ms| meter.on_step(8, 1.0, at(ms));
+        let mut step = |ms| meter.on_step((Stride::ONE, 8), 1.0, at(ms));
         assert_eq!([step(10), step(20), step(31)], [None; 3]);
-        meter.on_enter(true, 2, at(32));
-        let first = FirstStep { first_step_us: 69_000, usual: Some(UsualStep { step_us: 10_000, members: 1 }) };
-        assert_eq!(meter.on_step(8, 1.0, at(100)), Some(first), "of who was alone before");
-        assert_eq!(meter.on_step(8, 1.0, at(110)), None);
+        meter.on_enter(true, (2, Stride::ONE), at(32));
+        let first = FirstStep {
+            first_step_us: 69_000,
+            usual: Some(UsualStep { step_us: 10_000, members: 1, stride: Stride::ONE }),
+        };
+        assert_eq!(meter.on_step((Stride::ONE, 8), 1.0, at(100)), Some(first), "of who was alone before");
+        assert_eq!(meter.on_step((Stride::ONE, 8), 1.0, at(110)), None);
+    }
+
+    /// An update that ends where something is due takes less, and says nothing of the others.
+    #[test]
+    fn what_is_measured_are_updates_of_the_stride_that_the_membership_has() {
+        let (mut meter, at, four) = (Meter::default(), Duration::from_millis, Stride::of(4));
+        meter.on_enter(false, (1, four), at(0));
+        for (ms, stride) in
+            [(400, four), (500, Stride::ONE), (900, four), (1_000, Stride::ONE), (1_400, four), (2_010, Stride::ONE)]
+        {
+            meter.on_step((stride, 8), 1.0, at(ms));
+            assert_eq!(meter.measured(at(ms)), None, "at {ms} ms");
+        }
+        meter.on_step((four, 8), 1.0, at(2_410));
+        assert_eq!(meter.measured(at(2_410)), Some(UsualStep { step_us: 400_000, members: 1, stride: four }));
     }
 
     #[test]
     fn a_membership_that_lasts_is_measured_once() {
         let (mut meter, at) = (Meter::default(), Duration::from_millis);
-        meter.on_enter(false, 1, at(0));
+        meter.on_enter(false, (1, Stride::ONE), at(0));
         for ms in (100..=1_900).step_by(100) {
-            meter.on_step(8, 1.0, at(ms));
+            meter.on_step((Stride::ONE, 8), 1.0, at(ms));
             assert_eq!(meter.measured(at(ms)), None, "at {ms} ms");
         }
-        meter.on_step(8, 1.0, at(2_000));
-        assert_eq!(meter.measured(at(2_000)), Some(UsualStep { step_us: 100_000, members: 1 }));
-        meter.on_step(8, 1.0, at(2_100));
+        meter.on_step((Stride::ONE, 8), 1.0, at(2_000));
+        assert_eq!(meter.measured(at(2_000)), Some(UsualStep { step_us: 100_000, members: 1, stride: Stride::ONE }));
+        meter.on_step((Stride::ONE, 8), 1.0, at(2_100));
         assert_eq!(meter.measured(at(2_100)), None);
-        meter.on_enter(true, 2, at(2_100));
+        meter.on_enter(true, (2, Stride::ONE), at(2_100));
         let mut step = |ms| {
-            meter.on_step(8, 1.0, at(ms));
+            meter.on_step((Stride::ONE, 8), 1.0, at(ms));
             meter.measured(at(ms))
         };
         assert_eq!([step(4_000), step(5_000), step(6_010)], [None; 3], "the first one has the change in it");
-        let of_two = UsualStep { step_us: 1_000_000, members: 2 };
+        let of_two = UsualStep { step_us: 1_000_000, members: 2, stride: Stride::ONE };
         assert_eq!(step(7_000), Some(of_two), "not of the steps that one did");
     }
 }

@@ -9,6 +9,7 @@ use crate::event::Config;
 use crate::meter::Meter;
 use events_schema::Step;
 use events_schema::job::CheckpointInterval;
+use events_schema::stride::Stride;
 use std::time::Duration;
 use workers_session::{CheckpointId, Due};
 
@@ -91,12 +92,12 @@ impl Pace {
         self.digest = took;
     }
 
-    /// What is due at the boundary after `step`, which is in flight.
-    pub fn due(&self, config: &Config, step: Step, meter: &Meter, now: Duration) -> Due {
+    /// What is due at the boundary after the update of `step`, which is in flight.
+    pub fn due(&self, config: &Config, (step, stride): (Step, Stride), meter: &Meter, now: Duration) -> Due {
         let usual = meter.usual_step_us().map(Duration::from_micros);
         let since = now.saturating_sub(self.saved.unwrap_or(now));
         let checkpoint = self.interval(config, step, usual).is_some_and(|interval| since >= interval);
-        let next = step.next();
+        let next = stride.end(step);
         let compare = match config.compare_every {
             Some(every) => next.0.is_multiple_of(every.max(1)),
             None => next.0.saturating_sub(self.compared.unwrap_or(next).0) >= self.compare_steps(usual),
@@ -154,7 +155,7 @@ mod tests {
     /// A meter that has seen some steps of so many milliseconds.
     fn meter(step_ms: u64) -> Meter {
         let mut meter = Meter::default();
-        (1..=9).for_each(|n| _ = meter.on_step(1, 1.0, at(n * step_ms)));
+        (1..=9).for_each(|n| _ = meter.on_step((Stride::ONE, 1), 1.0, at(n * step_ms)));
         meter
     }
 
@@ -166,14 +167,17 @@ mod tests {
     fn a_checkpoint_by_seconds_is_due_when_they_are_over() {
         let (config, meter, mut pace) = (by(CheckpointInterval::Seconds(60)), meter(100), Pace::default());
         pace.on_enter(Step(0), at(1_000));
-        let due = |pace: &Pace, ms| pace.due(&config, Step(5), &meter, at(ms)).checkpoint;
+        let due = |pace: &Pace, ms| pace.due(&config, (Step(5), Stride::ONE), &meter, at(ms)).checkpoint;
         assert_eq!([due(&pace, 60_999), due(&pace, 61_000)], [false, true]);
         pace.on_checkpoint(AT, at(61_100));
         pace.on_enter(Step(11), at(70_000));
         assert_eq!([due(&pace, 121_000), due(&pace, 121_100)], [false, true], "a new membership begins nothing anew");
         assert_eq!(pace.checkpoint_every_ms(&config, Step(5), &meter), Some(60_000));
         let steps = by(CheckpointInterval::Steps(5));
-        assert!(!pace.due(&steps, Step(4), &meter, at(900_000)).checkpoint, "steps are counted by everybody");
+        assert!(
+            !pace.due(&steps, (Step(4), Stride::ONE), &meter, at(900_000)).checkpoint,
+            "steps are counted by everybody"
+        );
         assert_eq!(pace.checkpoint_every_ms(&steps, Step(5), &meter), None);
     }
 
@@ -194,11 +198,11 @@ mod tests {
         assert_eq!(first, Some(207_846), "sqrt(2 · 1 s · 6 h)");
         pace.on_checkpoint(AT, at(900));
         for ended in [1_400, 1_500, 1_600] {
-            meter.on_step(1, 1.0, at(ended));
+            meter.on_step((Stride::ONE, 1), 1.0, at(ended));
             pace.on_step(&meter);
         }
         pace.on_written(AT, at(1_600));
-        meter.on_step(1, 1.0, at(9_600));
+        meter.on_step((Stride::ONE, 1), 1.0, at(9_600));
         pace.on_step(&meter);
         assert_eq!(every(&pace, &meter), Some(131_453), "0.4 s: what came after it was written does not count");
     }
@@ -220,7 +224,8 @@ mod tests {
     fn comparing_takes_half_a_hundredth_of_the_time_unless_the_spec_says_how_often() {
         let (config, meter, mut pace) = (by(CheckpointInterval::Auto), meter(100), Pace::default());
         pace.on_enter(Step(40), at(0));
-        let due = |pace: &Pace, config: &Config, step| pace.due(config, Step(step), &meter, at(0)).compare;
+        let due =
+            |pace: &Pace, config: &Config, step| pace.due(config, (Step(step), Stride::ONE), &meter, at(0)).compare;
         assert_eq!(
             [due(&pace, &config, 138), due(&pace, &config, 139)],
             [false, true],

@@ -245,6 +245,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use events_schema::Generation;
+    use events_schema::stride::Stride;
     use events_schema::tree::place_on;
     use proptest::prelude::*;
     use workers_session::Tag;
@@ -252,7 +253,7 @@ mod tests {
     fn membership(workers: u16, hosts: &[u16]) -> Membership {
         let seats = (0..).map(Peer).zip(place_on(workers, hosts)).zip(hosts);
         let seats = seats.map(|((peer, ranks), &host)| Seat { peer, ranks, host }).collect();
-        Membership { tag: Tag { generation: Generation(1), revision: 0 }, seats, leader: Peer(0) }
+        Membership { tag: Tag { generation: Generation(1), revision: 0 }, seats, leader: Peer(0), stride: Stride::ONE }
     }
 
     fn plans(workers: u16, hosts: &[u16], len: usize, piece: usize) -> Vec<Plan> {

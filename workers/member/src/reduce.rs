@@ -353,6 +353,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use events_schema::Generation;
+    use events_schema::stride::Stride;
     use events_schema::tree::{place, place_on};
     use proptest::prelude::*;
     use std::collections::VecDeque;
@@ -364,7 +365,7 @@ mod tests {
     fn membership(workers: u16, hosts: &[u16]) -> Membership {
         let seats = (0..).map(Peer).zip(place_on(workers, hosts)).zip(hosts);
         let seats = seats.map(|((peer, ranks), &host)| Seat { peer, ranks, host }).collect();
-        Membership { tag: Tag { generation: Generation(1), revision: 0 }, seats, leader: Peer(0) }
+        Membership { tag: Tag { generation: Generation(1), revision: 0 }, seats, leader: Peer(0), stride: Stride::ONE }
     }
 
     /// A sum written out: who was added to whom.

@@ -108,9 +108,9 @@ impl Replica {
         Some((supply.need, supply.step))
     }
 
-    /// The update of `step` is applied.
+    /// The update that leads to `step` is applied.
     pub fn updated(&mut self, step: Step) {
-        self.step = Some(step.next());
+        self.step = Some(step);
         self.gradient = true;
     }
 
@@ -157,7 +157,7 @@ mod tests {
         assert!(!behind.can_compute(Step(2)) && !behind.can_compute(Step(3)));
         assert!(behind.fill(3, 4).is_ok());
         assert_eq!((behind.take_whole(), behind.step()), (Some((Need::Gradient, Step(3))), Some(Step(2))));
-        behind.updated(Step(2));
+        behind.updated(Step(3));
         assert!(behind.can_compute(Step(3)) && behind.has_gradient());
     }
 

@@ -12,11 +12,12 @@ use crate::work::{Followed, Work};
 use events_schema::job::Determinism;
 use events_schema::orders::Telemetry;
 use events_schema::report::Report;
+use events_schema::stride::Stride;
 use events_schema::tree::Node;
 use events_schema::{Rank, Step};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use workers_session::{Input, NodeSums, Peer, RankMetrics};
+use workers_session::{Input, NodeSums, Peer, RankMetrics, stride_between};
 
 /// Everything of the step in flight.
 #[derive(Debug, Clone)]
@@ -129,6 +130,12 @@ impl<P> Member<P> {
         self.forget_saving();
     }
 
+    /// Steps that the update at this position takes.
+    pub(crate) fn stride(&self) -> Stride {
+        let stride = self.membership.as_ref().map_or(Stride::ONE, |membership| membership.stride);
+        stride_between(self.position, self.config.stops().after(self.position, stride))
+    }
+
     /// Orders one unit: a part of an evaluation, or one rank's gradient.
     pub(crate) fn on_free(&mut self) {
         if self.broken || !self.replica.can_compute(self.position) {
@@ -140,7 +147,7 @@ impl<P> Member<P> {
         }
         self.follow_up();
         if let Some(rank) = self.flow.work.as_ref().and_then(Work::next) {
-            self.compute(Unit::Gradient { step: self.position, rank });
+            self.compute(Unit::Gradient { step: self.position, stride: self.stride(), rank });
         }
     }
 
@@ -194,10 +201,10 @@ impl<P> Member<P> {
         if !matches!(unit, Unit::Update { .. }) {
             self.leave.unit = took;
         }
-        if let Unit::Gradient { rank, .. } = unit {
+        if let Unit::Gradient { rank, stride, .. } = unit {
             let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-            // Who is slow is judged by what one worker's samples take.
-            self.gradients.count += self.workers_of(rank).len() as u64;
+            // Who is slow is judged by what one worker's samples of a step take.
+            self.gradients.count += self.workers_of(rank).len() as u64 * stride.steps();
             self.gradients.took_us = self.gradients.took_us.saturating_add(took_us);
         }
         match (unit, done) {
@@ -211,7 +218,7 @@ impl<P> Member<P> {
                     self.follow_up();
                 }
             }
-            (Unit::Update { step, from }, Done::Updated) => self.on_updated(step, from),
+            (Unit::Update { step, stride, from }, Done::Updated) => self.on_updated(step, stride, from),
             // Whoever drives the machine mixes things up; nothing can be said of what is where.
             _ => self.break_job("a unit of computing ended as another".to_owned()),
         }
@@ -260,7 +267,12 @@ impl<P> Member<P> {
             self.flow.work = None;
             // Only the word of whoever leads counts, and only that of one clock can be told by all.
             if self.membership.as_ref().is_some_and(|m| m.leader == self.config.me) {
-                self.inputs.push_back(Input::Due(self.pace.due(&self.config, self.position, &self.meter, self.now)));
+                self.inputs.push_back(Input::Due(self.pace.due(
+                    &self.config,
+                    (self.position, self.stride()),
+                    &self.meter,
+                    self.now,
+                )));
             }
             self.inputs.push_back(Input::Computed(self.position, self.flow.sums.clone()));
         }
@@ -316,7 +328,7 @@ impl<P> Member<P> {
         }
     }
 
-    /// Of the membership in force, a peer can only be at the next step, and there only bring its sums.
+    /// Of the membership in force, a peer can only be at the step that the update in flight leads to, and there only bring its sums.
     fn keep_next(&mut self, from: Peer, bulk: Bulk, payload: P) {
         let Some(membership) = &self.membership else { return };
         let Kind::Partial(node) = bulk.kind else { return self.cut(from, Cause::Breach) };
@@ -331,8 +343,8 @@ impl<P> Member<P> {
             Some(reduction) => place(reduction),
             None => place(&plan()),
         };
-        let next = bulk.step.0.checked_sub(1) == Some(self.position.0);
-        if !next || !fits || !self.early.keep_next(from, bulk, node, payload) {
+        let next = self.config.stops().after(self.position, membership.stride);
+        if bulk.step != next || !fits || !self.early.keep_next(from, bulk, node, payload) {
             self.cut(from, Cause::TooFarAhead);
         }
     }
@@ -359,9 +371,10 @@ impl<P> Member<P> {
                 self.on_supplied(step);
                 false
             }
-            Some((Need::Gradient, _)) => {
+            Some((Need::Gradient, to)) => {
                 let Some(step) = self.replica.step() else { return false };
-                self.compute(Unit::Update { step, from: GradientFrom::Supply });
+                let stride = stride_between(step, to);
+                self.compute(Unit::Update { step, stride, from: GradientFrom::Supply });
                 true
             }
             None => false,
@@ -387,27 +400,28 @@ impl<P> Member<P> {
         if self.membership.as_ref().is_some_and(|m| m.seats.len() > 1) {
             self.out.extend(own.into_iter().map(|sums| Out::Release(sums.node)));
         }
-        self.compute(Unit::Update { step, from: GradientFrom::Sum { weight: totals.weight } });
+        let from = GradientFrom::Sum { weight: totals.weight };
+        self.compute(Unit::Update { step, stride: self.stride(), from });
         true
     }
 
-    fn on_updated(&mut self, step: Step, from: GradientFrom) {
-        self.replica.updated(step);
+    fn on_updated(&mut self, step: Step, stride: Stride, from: GradientFrom) {
+        let done = stride.end(step);
+        self.replica.updated(done);
         if from == GradientFrom::Supply {
-            return self.on_supplied(step.next());
+            return self.on_supplied(done);
         }
         if let Some(totals) = self.flow.totals.take() {
             let loss = totals.loss / totals.weight.max(f64::MIN_POSITIVE);
-            let first = self.meter.on_step(self.config.samples_of(step), loss, self.now);
+            let first = self.meter.on_step((stride, self.config.samples_of(step, stride)), loss, self.now);
             // What else makes a step longer is no cost of a checkpoint.
             if first.is_none() && !self.config.evaluates_at(step) {
                 self.pace.on_step(&self.meter);
             }
-            self.report_first_step(first, step.next());
+            self.report_first_step(first, done);
             self.report_throughput();
         }
         self.inputs.push_front(Input::Completed(step));
-        let done = step.next();
         if let Some(membership) = self.membership.as_ref().filter(|m| m.leader == self.config.me) {
             let telemetry = self.meter.telemetry(&self.config, membership, done, self.now);
             let checkpoint_every_ms = self.pace.checkpoint_every_ms(&self.config, done, &self.meter);
@@ -421,8 +435,8 @@ impl<P> Member<P> {
         let leads = self.membership.as_ref().is_some_and(|m| m.leader == self.config.me);
         let Some(usual) = self.meter.measured(self.now).filter(|_| leads) else { return };
         let (job, generation) = (self.config.job.clone(), self.generation());
-        let UsualStep { step_us, members } = usual;
-        self.report(Report::ThroughputMeasured { job, generation, members, step_us });
+        let UsualStep { step_us, members, stride } = usual;
+        self.report(Report::ThroughputMeasured { job, generation, members, step_us, stride });
     }
 
     /// The leader: members of this generation train.

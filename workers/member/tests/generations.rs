@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use workers_member::In;
 use workers_session::Peer;
-use world::{World, begin, begin_as};
+use world::{World, begin, begin_as, begun};
 
 const TURNS_MAX: usize = 200_000;
 /// Longest that the simulated controller waits before it proposes anew.
@@ -261,15 +261,27 @@ proptest! {
     /// the same.
     #[test]
     fn without_determinism_every_step_counts_once_whatever_happens(seed: u64, workers in 1u16..=9, share in 0u16..9, disturbances in 0usize..10) {
-        let mut world = begin_as(Determinism::None, seed, workers, 1 + share % workers, 14);
-        world.run_some();
-        (0..disturbances).for_each(|_| disturb(&mut world));
-        finish(&mut world);
-        if !world.dissolved && !world.shells.is_empty() {
-            prop_assert_eq!(world.newest, Step(14));
-            let members = world.shells.values().filter(|s| s.member.session().membership().is_some());
-            let replicas: BTreeSet<&[u64]> = members.map(|s| s.replica()).collect();
-            prop_assert_eq!(replicas.len(), 1);
-        }
+        counts_once(begin_as(Determinism::None, seed, workers, 1 + share % workers, 14), disturbances);
+    }
+
+    /// The same where updates take several steps at once, in each generation another number of them.
+    #[test]
+    fn whatever_the_strides_every_step_counts_once(seed: u64, workers in 1u16..=9, share in 0u16..9, disturbances in 0usize..10) {
+        let mut world = World::new(seed, workers, 38);
+        (world.determinism, world.strides) = (Determinism::None, true);
+        counts_once(begun(world, 1 + share % workers), disturbances);
+    }
+}
+
+fn counts_once(mut world: World, disturbances: usize) {
+    let last = Step(world.steps_total);
+    world.run_some();
+    (0..disturbances).for_each(|_| disturb(&mut world));
+    finish(&mut world);
+    if !world.dissolved && !world.shells.is_empty() {
+        assert_eq!(world.newest, last);
+        let members = world.shells.values().filter(|s| s.member.session().membership().is_some());
+        let replicas: BTreeSet<&[u64]> = members.map(|s| s.replica()).collect();
+        assert_eq!(replicas.len(), 1);
     }
 }

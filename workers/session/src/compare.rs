@@ -19,7 +19,7 @@ impl Session {
     pub(crate) fn compare(&mut self, step: Step, out: &mut Vec<Output>) {
         let Phase::Running(running) = &self.phase else { return };
         // The last one is compared with the job's last checkpoint.
-        if running.membership.seats.len() > 1 && step.0 < self.config.steps_total {
+        if running.membership.seats.len() > 1 && step.0 < self.config.stops.total {
             out.push(Output::Digest(CheckpointId { step, tag: running.membership.tag }));
         }
     }
@@ -41,7 +41,7 @@ impl Session {
         if !membership.has(from) || at.tag != membership.tag || membership.leader != self.config.me {
             return;
         }
-        if at.step > running.step.next() {
+        if at.step > running.next(&self.config) {
             return out.push(Output::Disconnect(from));
         }
         let digests = self.comparisons.0.entry(at).or_default();
@@ -84,7 +84,9 @@ mod tests {
     use crate::event::{Config, Input};
     use crate::message::{Due, Membership, NodeSums, Seat, Tag};
     use crate::state::Running;
+    use crate::stride::Stops;
     use events_schema::job::Determinism;
+    use events_schema::stride::Stride;
     use events_schema::tree::Node;
     use events_schema::{Generation, Rank};
 
@@ -112,13 +114,13 @@ mod tests {
         let config = Config {
             me: Peer(me),
             workers: 3,
-            steps_total: 100,
-            checkpoint_every: None,
+            stops: Stops { total: 100, ..Stops::default() },
             behind_max: None,
             determinism: Determinism::D1,
         };
         let mut session = Session::new(config);
-        session.phase = Phase::Running(Running::new(Membership { tag: TAG, seats, leader: Peer(0) }, Step(9)));
+        session.phase =
+            Phase::Running(Running::new(Membership { tag: TAG, seats, leader: Peer(0), stride: Stride::ONE }, Step(9)));
         session
     }
 

@@ -1,9 +1,11 @@
 //! What goes into a session and what comes out of it. Only names: what is in gradients and replicas is its driver's.
 
 use crate::message::{CheckpointId, Due, Envelope, Membership, Need, NodeSums, Peer, RankMetrics, ShardWritten, Tag};
+use crate::stride::Stops;
 use events_schema::fact::{Entry, Proposal};
 use events_schema::job::Determinism;
 use events_schema::report::Metrics;
+use events_schema::stride::Stride;
 use events_schema::{Digest, Generation, Rank, Step};
 
 /// What never changes during a session.
@@ -13,10 +15,9 @@ pub struct Config {
     pub me: Peer,
     /// Logical workers W of the job.
     pub workers: u16,
-    /// Steps of the whole job.
-    pub steps_total: u64,
-    /// Steps between two checkpoints; none where they go by time, which whoever leads says by [`Input::Due`].
-    pub checkpoint_every: Option<u64>,
+    /// Where updates end: at the last step of the job, and where something is due. Checkpoints that go by time are none of it: whoever leads says
+    /// by [`Input::Due`] when.
+    pub stops: Stops,
     /// Newcomers follow, so many steps behind at the most; none where the replica is so small that it is sent when they come in.
     pub behind_max: Option<u64>,
     /// What the replica of a step may depend on.
@@ -57,7 +58,7 @@ pub enum Input {
     Digested(CheckpointId, Digest),
     /// This member's sums of the step are computed; their data may already be on its way.
     Computed(Step, Vec<NodeSums>),
-    /// The step's gradient was whole and the update is applied: the replica is at the step after.
+    /// The step's gradient was whole and the update is applied: the replica is at the step after it, as [`Stops`] says.
     Completed(Step),
     /// This member's shard is in the store.
     ShardWritten(ShardWritten),
@@ -95,8 +96,8 @@ pub enum Output {
     },
     /// Send the last gradient (that led to the entered step) to each of these.
     SendGradient(Vec<Peer>),
-    /// A newcomer: the replica of this step arrives under this tag, then every later step's gradient. [`Input::Followed`] for each that is whole.
-    Follow(Tag, Step),
+    /// A newcomer: the replica of this step arrives under this tag, then the gradient of each later update, of this stride. [`Input::Followed`] for each that is whole.
+    Follow(Tag, Step, Stride),
     /// A newcomer that follows is in: what is under way brings it to the entered step, then [`Input::Supplied`].
     CatchUp,
     /// Send part `index` of `count` of the replica as it is now, at `step`, to each of these, beside the steps that change it.

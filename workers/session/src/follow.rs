@@ -11,6 +11,7 @@ use crate::event::Output;
 use crate::message::{Follower, Membership, Message, Peer, Tag};
 use crate::state::{Phase, Running, Session};
 use events_schema::Step;
+use events_schema::stride::Stride;
 use std::collections::BTreeMap;
 
 /// A newcomer's wish to be sent the replica.
@@ -67,17 +68,18 @@ impl Session {
         }
     }
 
-    /// The leader: who follows from the boundary after `step` on.
-    pub(crate) fn choose_followers(&mut self, step: Step, out: &mut Vec<Output>) -> Vec<Follower> {
+    /// The leader: who follows from the next boundary on.
+    pub(crate) fn choose_followers(&mut self, out: &mut Vec<Output>) -> Vec<Follower> {
         let (Phase::Running(running), Some(candidate)) = (&self.phase, &mut self.candidate) else { return Vec::new() };
         let Some(behind_max) = self.config.behind_max else { return Vec::new() };
         let follows = candidate.membership.can_follow(&running.membership, self.config.workers);
-        if !follows || step.next().0 >= self.config.steps_total {
+        let (next, stops, stride) = (running.next(&self.config), self.config.stops, running.membership.stride);
+        if !follows || next.0 >= self.config.stops.total {
             return Vec::new();
         }
         for (peer, request) in &mut candidate.requests {
             let following = running.followers.get(peer).filter(|f| f.follower.number == request.number);
-            let behind = following.map_or(0, |f| f.behind(request, step.next()));
+            let behind = following.map_or(0, |f| stops.updates(f.at(request), next, stride));
             request.waited += u64::from(following.is_some_and(|f| request.at.is_some_and(|at| at >= f.since)));
             if behind > behind_max && !request.given_up {
                 request.given_up = true;
@@ -89,16 +91,17 @@ impl Session {
         wanted.map(|(&peer, request)| Follower { peer, generation, number: request.number }).collect()
     }
 
-    /// Whether nobody would wait long for these newcomers if they came in at the boundary after `step`.
-    pub(crate) fn have_caught_up(&self, running: &Running, newcomers: &[Peer], step: Step) -> bool {
+    /// Whether nobody would wait long for these newcomers if they came in at the next boundary.
+    pub(crate) fn have_caught_up(&self, running: &Running, newcomers: &[Peer]) -> bool {
         let requests = self.candidate.as_ref().map(|candidate| &candidate.requests);
         let far = self.config.behind_max.map_or(0, |behind_max| behind_max / 2);
+        let (next, stops, stride) = (running.next(&self.config), self.config.stops, running.membership.stride);
         newcomers.iter().all(|peer| {
             let Some(request) = requests.and_then(|requests| requests.get(peer)) else { return true };
-            let near = if request.waited > NEAR_PATIENCE_STEPS { far.max(NEAR_STEPS) } else { NEAR_STEPS };
+            let near = if request.waited > NEAR_PATIENCE_UPDATES { far.max(NEAR_UPDATES) } else { NEAR_UPDATES };
             let following = running.followers.get(peer).filter(|f| f.follower.number == request.number);
             let holds = |f: &&Following| request.at.is_some_and(|at| at >= f.since);
-            following.filter(holds).is_some_and(|f| f.behind(request, step.next()) <= near)
+            following.filter(holds).is_some_and(|f| stops.updates(f.at(request), next, stride) <= near)
         })
     }
 
@@ -108,6 +111,7 @@ impl Session {
         let Phase::Running(running) = &mut self.phase else { return };
         running.followers.retain(|_, following| followers.contains(&following.follower));
         let (index, count) = (running.membership.index(me).unwrap_or(0), running.membership.seats.len());
+        let stride = running.membership.stride;
         for (tag, to) in by_tag(running.followers.values()) {
             out.push(Output::SendMean { to, tag, step: next, index, count });
         }
@@ -120,14 +124,14 @@ impl Session {
             .map(|&follower| Following { follower, since: next })
             .collect();
         for (tag, to) in by_tag(new.iter()) {
-            to.iter().for_each(|&peer| Self::send(peer, tag, Message::Replica { step: next }, out));
+            to.iter().for_each(|&peer| Self::send(peer, tag, Message::Replica { step: next, stride }, out));
             out.push(Output::SendReplicaAside { to, tag, step: next, index, count });
         }
         running.followers.extend(new.into_iter().map(|following| (following.follower.peer, following)));
     }
 
     /// To a newcomer: the replica of this step is on its way, from each member its part.
-    pub(crate) fn on_replica(&mut self, tag: Tag, step: Step, out: &mut Vec<Output>) {
+    pub(crate) fn on_replica(&mut self, tag: Tag, step: Step, stride: Stride, out: &mut Vec<Output>) {
         let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.membership.tag == tag) else {
             return;
         };
@@ -136,7 +140,7 @@ impl Session {
         }
         (candidate.following, candidate.caught_up) = (Some(step), false);
         self.holding = None;
-        out.push(Output::Follow(tag, step));
+        out.push(Output::Follow(tag, step, stride));
     }
 
     /// A newcomer holds the replica of `step`; whether nothing that it has been sent would bring it further.
@@ -158,15 +162,14 @@ impl Session {
 }
 
 /// Who holds the replica that the others compute with lacks one gradient at the boundary, and nobody waits for more than that.
-const NEAR_STEPS: u64 = 1;
-/// Steps that a newcomer is given to come as near as that: on a link that is hardly faster than steps are, others wait for a few gradients, once.
-const NEAR_PATIENCE_STEPS: u64 = 4;
+const NEAR_UPDATES: u64 = 1;
+/// Updates that a newcomer is given to come as near as that: on a link that is hardly faster than steps are, others wait for a few gradients, once.
+const NEAR_PATIENCE_UPDATES: u64 = 4;
 
 impl Following {
-    /// Steps that it is behind those who are at `step`.
-    fn behind(&self, request: &Request, step: Step) -> u64 {
-        let at = request.at.map_or(self.since, |at| at.max(self.since));
-        step.0.saturating_sub(at.0)
+    /// The step that it holds, or will hold first.
+    fn at(&self, request: &Request) -> Step {
+        request.at.map_or(self.since, |at| at.max(self.since))
     }
 }
 

@@ -7,7 +7,7 @@
 //! Reading order: [`message`] (what members say), [`event`] (inputs and outputs), [`state`] (the machine), `start_round.rs` (how a
 //! generation begins: fresh, from a checkpoint, after a loss), `recover.rs` (whose replica counts), `switch.rs` (how a running
 //! generation changes at a boundary), `follow.rs` (how a newcomer comes to hold the replica before that), `save.rs` (what a checkpoint and an evaluation need from everybody), `compare.rs` (whose replica is not like
-//! the others').
+//! the others'), [`stride`] (where an update ends that takes several steps at once).
 //! Next on a step's path: `workers/executor/src/trainer.rs`.
 //!
 //! Three rules carry the whole safety argument:
@@ -20,6 +20,7 @@
 pub mod event;
 pub mod message;
 pub mod state;
+pub mod stride;
 
 mod compare;
 mod follow;
@@ -35,3 +36,4 @@ pub use message::{
     NodeSums, Peer, RankMetrics, Seat, ShardWritten, Tag,
 };
 pub use state::Session;
+pub use stride::{Stops, stride_between};

@@ -5,6 +5,7 @@
 use events_schema::fact::{Member, Proposal, hosts};
 use events_schema::job::Determinism;
 use events_schema::report::{MEASURES_MAX, Mean, Metrics};
+use events_schema::stride::Stride;
 use events_schema::tree::{Hosting, Node, fold, place_again};
 use events_schema::{Digest, Generation, Rank, Step, WriterToken};
 use minicbor::{Decode, Encode};
@@ -65,6 +66,9 @@ pub struct Membership {
     /// Who paces the steps; one of the seats.
     #[n(2)]
     pub leader: Peer,
+    /// Steps that an update takes.
+    #[n(3)]
+    pub stride: Stride,
 }
 
 impl Membership {
@@ -75,7 +79,8 @@ impl Membership {
         let hosts = hosts(proposal.members.iter().map(|member| &member.address[..]));
         let mut seats: Vec<Seat> = proposal.members.iter().zip(hosts).map(seat).collect();
         seats.sort_by_key(|s| s.peer);
-        Self { tag: Tag { generation: proposal.generation, revision: 0 }, seats, leader: Peer(proposal.leader.number) }
+        let (tag, leader) = (Tag { generation: proposal.generation, revision: 0 }, Peer(proposal.leader.number));
+        Self { tag, seats, leader, stride: proposal.stride }
     }
 
     /// Whether every rank of `0..workers` has exactly one seat, no peer sits twice and the leader sits.
@@ -146,7 +151,7 @@ impl Membership {
                 seats.sort_by_key(|seat| (seat.host, seat.peer));
                 let mut seats: Vec<Seat> = (0..).zip(seats).map(seat).collect();
                 seats.sort_by_key(|seat| seat.peer);
-                (seats.len() as u16, Cow::Owned(Membership { tag: self.tag, seats, leader: self.leader }))
+                (seats.len() as u16, Cow::Owned(Membership { seats, ..*self }))
             }
         }
     }
@@ -162,7 +167,8 @@ impl Membership {
             stayers.iter().map(|seat| Hosting { host: seat.host, ranks: &seat.ranks }).collect();
         let shares = place_again(workers, &hosted);
         let seats = stayers.iter().zip(shares).map(|(seat, ranks)| Seat { ranks, ..**seat }).collect();
-        Some(Self { tag: Tag { revision: self.tag.revision + 1, ..self.tag }, seats, leader })
+        let tag = Tag { revision: self.tag.revision + 1, ..self.tag };
+        Some(Self { tag, seats, leader, stride: self.stride })
     }
 }
 
@@ -276,6 +282,9 @@ pub enum Message {
         /// The replica's step.
         #[n(0)]
         step: Step,
+        /// Steps that each update takes until the membership changes, which ends the following.
+        #[n(1)]
+        stride: Stride,
     },
     /// To every member: I have to leave, and cannot wait for the boundary. Do you stay?
     #[n(17)]

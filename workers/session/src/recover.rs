@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 /// Decides from what every member holds. `None` when no member has a replica.
 ///
-/// A member one step behind gets the last gradient if someone still has it; by determinism that makes the same bits as the replica
-/// itself. More than one behind cannot come from one generation (a step needs everybody), but costs no more to handle: the replica.
+/// A member one update behind gets the last gradient if someone still has it; by determinism that makes the same bits as the replica
+/// itself. More than one behind cannot come from one generation (an update needs everybody), but costs no more to handle: the replica.
 ///
-/// Without determinism a step that is done again in another membership leads to another replica, so what counts is that of the newest membership, and whoever
+/// Without determinism a step that is done again in another membership leads to another replica, or takes other steps with it, so what counts is that of the newest membership, and whoever
 /// held its own in another is sent the replica: a member that was left out and comes back may hold a step that the others took otherwise.
 pub(crate) fn choose_start(
     joins: &BTreeMap<Peer, Option<Holding>>,
@@ -21,11 +21,16 @@ pub(crate) fn choose_start(
     let newest = joins.values().flatten().max_by_key(|h| (h.step, h.tag))?;
     let step = newest.step;
     let same_history = |h: &Holding| determinism == Determinism::D1 || h.tag == newest.tag;
+    // With updates of several steps, of whose number another membership may say otherwise, who was in the newest one is behind by one of its updates.
+    let is_one_behind = |h: &Holding| match determinism {
+        Determinism::D1 => h.step.next() == step,
+        Determinism::None => h.step < step && h.tag.is_some(),
+    };
     let at_step = |holding: &Option<Holding>| holding.is_some_and(|h| h.step == step && same_history(&h));
     let holders: Vec<Peer> = joins.iter().filter(|(_, h)| at_step(h)).map(|(&p, _)| p).collect();
     let gradient_from = joins.iter().find(|(_, h)| at_step(h) && h.is_some_and(|h| h.gradient)).map(|(&p, _)| p);
     let need = |holding: &Option<Holding>| match holding {
-        Some(h) if h.step.next() == step && gradient_from.is_some() && same_history(h) => Need::Gradient,
+        Some(h) if is_one_behind(h) && gradient_from.is_some() && same_history(h) => Need::Gradient,
         _ => Need::Replica,
     };
     let lagging = joins.iter().filter(|(_, h)| !at_step(h)).map(|(&peer, h)| Lagging { peer, need: need(h) }).collect();

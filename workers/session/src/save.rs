@@ -90,7 +90,7 @@ impl Session {
         }
         // An earlier membership may have been ahead of where this one begins. All of that was given up: its parts come late, and are not kept either, as
         // the newest are, or they would take the room of those to come.
-        let newest = running.step.next();
+        let newest = running.next(&self.config);
         if shard.checkpoint.tag != running.membership.tag && shard.checkpoint.step > newest {
             return;
         }
@@ -183,7 +183,9 @@ mod tests {
     use crate::event::Config;
     use crate::message::{Due, Membership, Seat};
     use crate::state::Running;
+    use crate::stride::Stops;
     use events_schema::job::Determinism;
+    use events_schema::stride::Stride;
     use events_schema::{Digest, Generation, Rank};
 
     const TAG: Tag = Tag { generation: Generation(2), revision: 0 };
@@ -195,13 +197,13 @@ mod tests {
         let config = Config {
             me: Peer(0),
             workers: 3,
-            steps_total: 100,
-            checkpoint_every: Some(10),
+            stops: Stops { total: 100, checkpoint: Some(10), ..Stops::default() },
             behind_max: None,
             determinism: Determinism::D1,
         };
         let mut session = Session::new(config);
-        session.phase = Phase::Running(Running::new(Membership { tag: TAG, seats, leader: Peer(0) }, Step(9)));
+        session.phase =
+            Phase::Running(Running::new(Membership { tag: TAG, seats, leader: Peer(0), stride: Stride::ONE }, Step(9)));
         session
     }
 

@@ -169,7 +169,7 @@ impl Session {
         if self.leads() {
             out.push(Output::Active(self.generation(), start.step));
         }
-        if start.park || start.step.0 >= self.config.steps_total {
+        if start.park || start.step.0 >= self.config.stops.total {
             self.stand_still(start.step, out);
         } else {
             out.push(Output::Compute(start.step));

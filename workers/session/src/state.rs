@@ -10,6 +10,7 @@ use crate::message::{
 };
 use crate::save::Collections;
 use crate::start_round::Joining;
+use crate::stride::Stops;
 use crate::switch::Candidate;
 use events_schema::{Generation, Step};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -290,7 +291,7 @@ impl Session {
             Message::Ready => self.on_ready(from),
             Message::FollowRequest => self.on_follow_request(from),
             Message::Followed { step } => self.on_followed_by(from, step),
-            Message::Replica { step } => self.on_replica(tag, step, out),
+            Message::Replica { step, stride } => self.on_replica(tag, step, stride, out),
             Message::Contribution(contribution) => self.on_contribution(from, contribution, out),
             Message::Welcome { membership, step, followed } => self.on_welcome(membership, step, followed, out),
             Message::Done { step } => self.on_done(from, step, out),
@@ -374,10 +375,10 @@ impl Session {
     fn on_computed(&mut self, step: Step, sums: Vec<NodeSums>, out: &mut Vec<Output>) {
         let me = self.config.me;
         let ready = self.candidate_ready();
-        let announcement = if self.leads() { self.choose_announcement(step, ready) } else { None };
+        let announcement = if self.leads() { self.choose_announcement(ready) } else { None };
         let due = std::mem::take(&mut self.due);
         let due = if self.leads() { due } else { Due::default() };
-        let followers = if self.leads() { self.choose_followers(step, out) } else { Vec::new() };
+        let followers = if self.leads() { self.choose_followers(out) } else { Vec::new() };
         let Phase::Running(running) = &mut self.phase else { return };
         if running.step != step || running.stage != Stage::Computing {
             return;
@@ -392,21 +393,22 @@ impl Session {
     }
 
     fn on_contribution(&mut self, from: Peer, contribution: Contribution, out: &mut Vec<Output>) {
-        let workers = self.config.workers;
+        let config = self.config;
         let Phase::Running(running) = &mut self.phase else { return };
         let step = contribution.step;
-        let near = step == running.step || step == running.step.next();
+        let near = step == running.step || step == running.next(&config);
         if !running.membership.has(from) || !near {
             return;
         }
-        if !contribution.is_sound(&running.membership, workers) {
+        if !contribution.is_sound(&running.membership, config.workers) {
             return out.push(Output::Disconnect(from));
         }
         running.contributions.insert((step, from), contribution);
-        running.tell_when_contributed(self.config.me, out);
+        running.tell_when_contributed(config.me, out);
     }
 
     fn on_completed(&mut self, step: Step, out: &mut Vec<Output>) {
+        let config = self.config;
         let Phase::Running(running) = &mut self.phase else { return };
         if running.step != step || running.stage != Stage::Contributed || !running.is_contributed() {
             return;
@@ -417,7 +419,7 @@ impl Session {
         let due = said.map_or_else(Due::default, |contribution| contribution.due);
         let followers = said.map_or_else(Vec::new, |contribution| contribution.followers.clone());
         running.contributions.retain(|(of, _), _| *of > step);
-        let next = step.next();
+        let next = running.next(&config);
         self.holding = Some(Holding { step: next, gradient: true, tag: Some(running.membership.tag) });
         self.serve_followers(&followers, next, announcement.is_none(), out);
         match announcement {
@@ -434,8 +436,8 @@ impl Session {
 
     /// Goes on to `next` in the membership in force. `writers` of a checkpoint due now; all members unless a switch says otherwise.
     pub(crate) fn advance(&mut self, next: Step, due: Due, writers: Option<&[Peer]>, out: &mut Vec<Output>) {
-        let by_steps = self.config.checkpoint_every.is_some_and(|every| next.0.is_multiple_of(every.max(1)));
-        let total = self.config.steps_total;
+        let Stops { checkpoint, total, .. } = self.config.stops;
+        let by_steps = checkpoint.is_some_and(|every| next.0.is_multiple_of(every.max(1)));
         let Phase::Running(running) = &mut self.phase else { return };
         running.step = next;
         running.done.clear();
@@ -473,6 +475,11 @@ impl Running {
             entered: step,
             followers: BTreeMap::new(),
         }
+    }
+
+    /// Where the update in flight leads.
+    pub(crate) fn next(&self, config: &Config) -> Step {
+        config.stops.after(self.step, self.membership.stride)
     }
 
     pub(crate) fn is_contributed(&self) -> bool {

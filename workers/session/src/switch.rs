@@ -117,8 +117,8 @@ impl Session {
         (newer && newcomers.iter().all(|p| candidate.ready.contains(p))).then_some(candidate.membership.tag.generation)
     }
 
-    /// What the leader announces on its contribution to `step`. Park goes first, then a proposal that is ready, then consent.
-    pub(crate) fn choose_announcement(&self, step: Step, ready: Option<Generation>) -> Option<Announcement> {
+    /// What the leader announces on its contribution to the step in flight. Park goes first, then a proposal that is ready, then consent.
+    pub(crate) fn choose_announcement(&self, ready: Option<Generation>) -> Option<Announcement> {
         let Phase::Running(running) = &self.phase else { return None };
         if self.park {
             return Some(Announcement::Park);
@@ -127,8 +127,7 @@ impl Session {
         if self.leave && !leavers.contains(&self.config.me) {
             leavers.push(self.config.me);
         }
-        if let Some(membership) = self.announceable(running, step, ready).filter(|m| !leavers.iter().any(|&p| m.has(p)))
-        {
+        if let Some(membership) = self.announceable(running, ready).filter(|m| !leavers.iter().any(|&p| m.has(p))) {
             return Some(Announcement::Switch(membership));
         }
         if leavers.is_empty() {
@@ -138,24 +137,25 @@ impl Session {
         Some(running.membership.without(&leavers, self.config.workers).map_or(Announcement::Park, Announcement::Switch))
     }
 
-    fn announceable(&self, running: &Running, step: Step, ready: Option<Generation>) -> Option<Membership> {
+    fn announceable(&self, running: &Running, ready: Option<Generation>) -> Option<Membership> {
         let membership = &self.candidate.as_ref()?.membership;
         let generation = membership.tag.generation;
         // A leader that is itself leaving has no links to newcomers; it takes a stayer's word.
         let told = running.contributions.values().any(|c| c.ready == Some(generation));
         let newcomers = membership.minus(&running.membership);
-        let last = step.next().0 >= self.config.steps_total;
+        let last = running.next(&self.config).0 >= self.config.stops.total;
         // What was proposed when another membership was in force may not follow this one, and who hears of it would take us for broken.
         let follows = membership.can_follow(&running.membership, self.config.workers);
         let comes_too_late = last && !newcomers.is_empty();
-        let useful = follows && !comes_too_late && self.have_caught_up(running, &newcomers, step);
+        let useful = follows && !comes_too_late && self.have_caught_up(running, &newcomers);
         (useful && (told || ready == Some(generation))).then(|| membership.clone())
     }
 
     /// The boundary after `step`, at which `membership` takes over.
     pub(crate) fn switch_to(&mut self, membership: Membership, step: Step, due: Due, out: &mut Vec<Output>) {
-        let (me, next) = (self.config.me, step.next());
+        let (me, config) = (self.config.me, self.config);
         let Phase::Running(running) = &mut self.phase else { return };
+        let next = running.next(&config);
         let old = running.membership.clone();
         let stayers = old.and(&membership);
         let others: Vec<Peer> = old.others(me).collect();

@@ -7,10 +7,11 @@ mod world;
 
 use events_schema::fact::Entry;
 use events_schema::job::Determinism;
+use events_schema::stride::Stride;
 use events_schema::{Generation, Rank, Step};
 use proptest::prelude::*;
-use workers_session::{Envelope, Input, Membership, Output, Peer, Tag};
-use world::{World, begin, begin_as};
+use workers_session::{Envelope, Input, Membership, Output, Peer, Stops, Tag};
+use world::{World, begin, begin_as, begun};
 
 const EVENTS_MAX: usize = 60_000;
 
@@ -161,8 +162,25 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, .. ProptestConfig::default() })]
+
+    /// The same where updates take several steps at once, in each generation another number of them.
+    #[test]
+    fn whatever_the_strides_every_step_counts_once(seed: u64, workers in 1u16..=9, share in 0u16..9, disturbances in 0usize..12) {
+        let mut world = World::new(seed, workers, 40);
+        (world.determinism, world.strides) = (Determinism::None, true);
+        world.stops = Stops { epoch: Some(13), checkpoint: Some(10), ..world.stops };
+        disturb(begun(world, 1 + share % workers), disturbances);
+    }
+}
+
 fn disturbed(determinism: Determinism, seed: u64, workers: u16, share: u16, disturbances: usize) {
-    let mut world = begin_as(determinism, seed, workers, 1 + share % workers, 40);
+    disturb(begin_as(determinism, seed, workers, 1 + share % workers, 40), disturbances);
+}
+
+fn disturb(mut world: World, disturbances: usize) {
+    let workers = world.workers;
     world.run_some();
     for _ in 0..disturbances {
         world.disturb();
@@ -316,9 +334,11 @@ fn only_the_ranks_of_a_departure_move() {
         host: 0,
     };
     let tag = Tag { generation: Generation(4), revision: 2 };
-    let membership = Membership { tag, seats: vec![seat(1, 0..4), seat(5, 4..6), seat(6, 6..8)], leader: Peer(1) };
+    let seats = vec![seat(1, 0..4), seat(5, 4..6), seat(6, 6..8)];
+    let membership = Membership { tag, seats, leader: Peer(1), stride: Stride::of(4) };
     let without = membership.without(&[Peer(1)], 8).unwrap();
     assert!(without.is_whole(8) && without.leader == Peer(5) && without.tag.revision == 3);
+    assert_eq!(without.stride, membership.stride, "the samples of an update are the controller's matter");
     assert_eq!(without.seats.iter().map(|seat| seat.ranks.len()).collect::<Vec<_>>(), [4, 4]);
     let stays = |peer| membership.ranks(peer).iter().all(|rank| without.ranks(peer).contains(rank));
     assert!(stays(Peer(5)) && stays(Peer(6)));

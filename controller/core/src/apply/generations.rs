@@ -10,6 +10,7 @@ use events_schema::fact::{
     AbandonCause, AvoidCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy, Verdict,
 };
 use events_schema::report::ExitCause;
+use events_schema::stride::Stride;
 use events_schema::{Digest, ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -145,7 +146,7 @@ pub(super) fn active(state: &mut State, at: TimeMs, id: &JobId, generation: Gene
         state.servers.get(&executor.slot.server).map(|server| server.class)
     });
     let class_of_code = members.iter().find_map(|member| state.executors.get(member)?.class);
-    let leader = proposal.leader.clone();
+    let (leader, stride) = (proposal.leader.clone(), proposal.stride);
     let active = Active { proposal, members, leader, before, left: BTreeMap::new(), step, at, pause_us };
     let newer = |placement: Placement| Placement {
         proposed: placement.proposed.filter(|proposal| proposal.generation > generation),
@@ -162,6 +163,9 @@ pub(super) fn active(state: &mut State, at: TimeMs, id: &JobId, generation: Gene
         job.class = job.class.or(class);
         job.class_of_code = job.class_of_code.or(class_of_code);
         job.faults.starts = 0;
+        if job.spec.batch_range.is_some() {
+            job.strides.insert(stride);
+        }
         forget_stragglers(job);
     }
 }
@@ -225,18 +229,25 @@ pub(super) fn replica_held(state: &mut State, id: &ExecutorId) {
 pub(super) fn stepped(state: &mut State, id: &JobId, step_us: u64, members: Option<u16>) {
     if let Some(job) = state.live.get_mut(id) {
         job.step_us = Some(step_us);
+        // What an update of several steps says of one, only its measurement tells.
+        let members = members.filter(|_| job.spec.batch_range.is_none());
         members.into_iter().for_each(|members| job.note_pace(members, step_us));
         // Whoever has done a step has what it needed of the store.
         job.note_answered();
     }
 }
 
-pub(super) fn throughput_measured(state: &mut State, id: &JobId, members: u16, step_us: u64) {
+pub(super) fn throughput_measured(state: &mut State, id: &JobId, (members, stride): (u16, Stride), update_us: u64) {
     let Some(job) = state.live.get_mut(id) else { return };
-    job.step_us = Some(step_us);
+    let step_us = (update_us / stride.steps()).max(1);
+    job.step_us = Some(update_us);
     job.note_pace(members, step_us);
+    let has_range = job.spec.batch_range.is_some();
     if let Some(placement) = job.placement_mut() {
         placement.step_us_by_size.insert(members, step_us);
+        if has_range {
+            placement.update_us.insert((members, stride), update_us);
+        }
     }
 }
 

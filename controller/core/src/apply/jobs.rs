@@ -58,6 +58,7 @@ pub(super) fn accepted(
         restart: None,
         unlike: BTreeSet::new(),
         profiled: Profiled::default(),
+        strides: BTreeSet::new(),
     };
     state.live.insert(id.clone(), job);
 }

@@ -161,8 +161,8 @@ impl State {
             Fact::PolicyChosen { policy, assumed_speeds } => {
                 (self.planning.policy, self.planning.assumed_speeds) = (Some(policy.clone()), *assumed_speeds);
             }
-            Fact::ThroughputMeasured { job, members, step_us } => {
-                generations::throughput_measured(self, job, *members, *step_us);
+            Fact::ThroughputMeasured { job, members, step_us, stride } => {
+                generations::throughput_measured(self, job, (*members, *stride), *step_us);
             }
             Fact::LinkMeasured { server, from, bytes_per_s, until, found } => {
                 let link = Link { from: from.clone(), bytes_per_s: *bytes_per_s, until: *until, found: *found };

@@ -33,7 +33,10 @@ impl Stream {
     fn of(state: &State, id: &JobId, job: &Job) -> Option<Self> {
         let (active, placement) = (job.active()?, job.placement()?);
         let members = u16::try_from(active.members.len()).unwrap_or(u16::MAX);
-        let step_us = placement.step_us_by_size.get(&members).copied().or(job.step_us)?;
+        // An update sends one gradient, however many steps it takes.
+        let of_update = |step_us: &u64| step_us.saturating_mul(active.proposal.stride.steps());
+        let of_size = placement.step_us_by_size.get(&members).map(of_update);
+        let step_us = of_size.or(job.step_us)?;
         let gradient_bytes = gradient_bytes(state, id)?;
         (step_us > 0).then_some(Self { gradient_bytes, step_us })
     }

@@ -85,9 +85,9 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
                 scaled(draft, job, usual_step_us.map(|usual| first_step_us.saturating_sub(usual)));
             }
         }
-        Report::ThroughputMeasured { job, generation, members, step_us } => {
+        Report::ThroughputMeasured { job, generation, members, step_us, stride } => {
             if in_force(draft, &record.server, job, *generation) {
-                throughput::measured(draft, job, *members, *step_us);
+                throughput::measured(draft, job, (*members, *stride), *step_us);
             }
         }
         Report::ReplicasDiffer { by, step, minority } => {

@@ -10,6 +10,7 @@
 
 mod agents;
 pub(crate) mod bandwidth;
+mod batches;
 mod checkpoints;
 pub(crate) mod classes;
 mod datasets;

@@ -1,6 +1,6 @@
 //! Makes generations: who is a member, who leads, which ranks where, how they come to one state, until when.
 
-use super::{Draft, retrains};
+use super::{Draft, batches, retrains};
 use crate::limits::{
     COPY_BYTES_PER_MS_ADMITTED, COPY_TIMES, RESTORE_BYTES_PER_MS_MIN, START_DEADLINE_MS, SWITCH_DEADLINE_MS,
     SWITCH_STEPS,
@@ -100,7 +100,8 @@ fn switch(draft: &Draft<'_>, id: &JobId, active: &Active) -> Option<(Entry, BTre
     }
     let ready = || executors().filter(|(_, executor)| executor.is_ready()).map(|(number, _)| number);
     if ready().all(|number| active.members.contains(number)) {
-        return is_unbalanced(&draft.state, id).then(|| (entry, active.members.clone()));
+        let another_batch = draft.state.job(id).is_some_and(|job| batches::is_another(draft.policy, job, active));
+        return (another_batch || is_unbalanced(&draft.state, id)).then(|| (entry, active.members.clone()));
     }
     Some((entry, active.members.iter().chain(ready()).cloned().collect()))
 }
@@ -212,6 +213,7 @@ fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<Execu
     let leader = leader.or_else(|| members.iter().map(|member| &member.executor).find(|number| leads(number)).cloned());
     let Some(leader) = leader.or_else(|| members.first().map(|member| member.executor.clone())) else { return };
     let deadline = draft.at.plus_ms(wait_ms);
-    let proposal = Proposal { generation, entry, members, leader, deadline };
+    let stride = batches::stride(draft.policy, job, members.len());
+    let proposal = Proposal { generation, entry, members, leader, deadline, stride };
     draft.emit(Fact::GenerationProposed { job: id.clone(), proposal });
 }

@@ -3,7 +3,7 @@
 //! A job is measured at the sizes that it has had. At others it is assumed to be as much faster or slower as [`gain`] says than at the nearest
 //! smaller size that was measured, but beyond a size that was slower than a smaller one nothing is assumed to be faster: what slows it down there, an
 //! exchange or a processor that members share, does not get less with more of them. Measurements count as long as the job keeps slots: after a pause it
-//! may have others, so all sizes are tried again.
+//! may have others, so all sizes are tried again. Where updates take several steps, as many steps count as they take.
 
 use super::Draft;
 use crate::limits::NEWS_OF_SPEED_PERCENT;
@@ -12,6 +12,7 @@ use crate::policy::speeds::SpeedCurve;
 use crate::state::{Job, State};
 use events_schema::JobId;
 use events_schema::fact::Fact;
+use events_schema::stride::Stride;
 use std::collections::BTreeMap;
 
 /// Speed of a step of one microsecond, so that one of ten minutes still has four digits.
@@ -19,13 +20,17 @@ const SPEED_OF_ONE_US: u64 = 1_000_000_000_000;
 
 /// A generation was measured: a fact if its size was not, or if it was another time by more than steps scatter. So a plan that follows from it stands,
 /// and is not made anew by noise.
-pub(super) fn measured(draft: &mut Draft<'_>, id: &JobId, members: u16, step_us: u64) {
+pub(super) fn measured(draft: &mut Draft<'_>, id: &JobId, (members, stride): (u16, Stride), step_us: u64) {
     let Some(job) = draft.state.job(id).filter(|_| draft.state.measures_speeds()) else { return };
     let Some(placement) = job.placement() else { return };
-    let known = placement.step_us_by_size.get(&members);
+    let known = match job.spec.batch_range {
+        Some(_) => placement.update_us.get(&(members, stride)),
+        None => placement.step_us_by_size.get(&members),
+    };
     let differs = |known: &u64| step_us.abs_diff(*known) * 100 > known * NEWS_OF_SPEED_PERCENT;
-    if (1..=job.spec.executors().max).contains(&members) && step_us > 0 && known.is_none_or(differs) {
-        draft.emit(Fact::ThroughputMeasured { job: id.clone(), members, step_us });
+    let fits = (1..=job.spec.executors().max).contains(&members) && stride <= job.spec.stride_max();
+    if fits && step_us > 0 && known.is_none_or(differs) {
+        draft.emit(Fact::ThroughputMeasured { job: id.clone(), members, step_us, stride });
     }
 }
 

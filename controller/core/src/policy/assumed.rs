@@ -1,7 +1,9 @@
 //! Any policy, but with speeds that are assumed of W for every job: for services whose slots share processors, where what is measured says nothing of
 //! the slots that a job would have, and for who wants plans that depend on demand alone.
 
+use super::stride::Batches;
 use super::{Packing, Plan, Policy, Share, Victims, View};
+use events_schema::stride::Stride;
 
 /// See the module.
 pub struct WithAssumedSpeeds(pub Box<dyn Policy>);
@@ -29,6 +31,10 @@ impl Policy for WithAssumedSpeeds {
 
     fn is_told_measured_speeds(&self) -> bool {
         false
+    }
+
+    fn stride(&self, job: &Batches<'_>, slots: u16) -> Stride {
+        self.0.stride(job, slots)
     }
 
     fn victims(&self) -> Victims {

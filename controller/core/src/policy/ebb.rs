@@ -17,8 +17,10 @@
 //! moves up what they keep, so planning again from the plan's outcome changes nothing.
 
 use super::allotment::{Allotment, settled};
+use super::stride::Batches;
 use super::work::{FRESH_MS, best_per_slot, counted_slot_ms, expected_ms};
 use super::{JobView, PROMOTED, Packing, Plan, Policy, QueueMove, Share, View, WorkLeft};
+use events_schema::stride::Stride;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -344,6 +346,10 @@ impl Policy for Ebb {
 
     fn packing(&self) -> Packing {
         self.tuning.packing
+    }
+
+    fn stride(&self, job: &Batches<'_>, slots: u16) -> Stride {
+        job.of_size(slots)
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! - *Job scalability analyzer* (§III-B): how many times as fast as on one slot a job is on each number of them, 𝒯_j(k). Of the view it is the
 //!   measured curve, and without one what is assumed of its logical workers; how measurements of steps and exchanges, and the choice of a
-//!   batch, become such a curve is in [`super::scalability`].
+//!   batch, become such a curve is in [`super::scalability`]. Live the batch of a job with a range follows from what was measured of it ([`super::stride`]).
 //! - *Optimizer* (§III-C): sizes between each job's fewest and most with the largest sum of 𝒯, by dynamic programming ([`super::optimizer`]).
 //! - *Autoscaler* (§III-D, figure 4): who runs stays; of who waits one after the other is admitted, in the order of arrival, until the optimizer
 //!   says infeasible. It says so when there are fewer slots than everybody's fewest, so this is what is counted, and the table is filled
@@ -19,8 +19,10 @@
 //! on one slot* is taken to be as fast there as its fewest slots are each. *Who ran and lost its slots* is no arrival: it is never dropped.
 
 use super::optimizer::{self, Options, optimize};
+use super::stride::Batches;
 use super::{Gangs, JobView, Plan, Policy, Share, View, Wait, service_order};
 use crate::limits::PLAN_LEAVE_MS;
+use events_schema::stride::Stride;
 
 /// Δ of the live controller (§V-B: "10-15 minutes seems to be a good value").
 pub const DELTA_MS: u64 = 600_000;
@@ -193,6 +195,10 @@ impl Policy for IbmDp {
 
     fn guarantees(&self, view: &View) -> Vec<Share> {
         self.admitted(view)
+    }
+
+    fn stride(&self, job: &Batches<'_>, slots: u16) -> Stride {
+        job.fastest(slots)
     }
 }
 

@@ -29,13 +29,16 @@ pub mod pollux_like;
 pub mod scalability;
 pub mod speeds;
 pub mod srtf;
+pub mod stride;
 pub mod tiresias;
 mod work;
 
 pub use assumed::WithAssumedSpeeds;
 use effort::Effort;
+use events_schema::stride::Stride;
 use speeds::{SpeedCurve, Speeds};
 use std::cmp::Reverse;
+use stride::Batches;
 
 /// A scheduling policy.
 pub trait Policy: Send + Sync {
@@ -63,6 +66,11 @@ pub trait Policy: Send + Sync {
     /// Whether it is told how fast jobs were measured to be, where that is known; otherwise all speeds are assumed, and none are measured.
     fn is_told_measured_speeds(&self) -> bool {
         true
+    }
+
+    /// Steps that one update of a job takes on so many slots, where its spec leaves that open; the smallest batch, if a policy has no rule for it.
+    fn stride(&self, _job: &Batches<'_>, _slots: u16) -> Stride {
+        Stride::ONE
     }
 
     /// Who loses slots that a fleet takes back, when those above their minimum have given what they can. A reclaim waits for no plan, so this is asked of the

@@ -17,6 +17,7 @@ use events_schema::fact::{
 };
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
+use events_schema::stride::Stride;
 use events_schema::{CommandId, Digest, ExecutorId, Generation, SlotId, Step, TenantId, TimeMs};
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,6 +130,10 @@ pub struct Job {
     #[n(51)]
     #[cbor(default, skip_if = "Profiled::is_none")]
     pub profiled: Profiled,
+    /// Of a job with a range of batches: the strides of its generations so far.
+    #[n(52)]
+    #[cbor(default, skip_if = "BTreeSet::is_empty")]
+    pub strides: BTreeSet<Stride>,
 }
 
 /// How long a step takes so many members.
@@ -237,6 +242,10 @@ pub struct Placement {
     #[n(6)]
     #[cbor(skip_if = "BTreeMap::is_empty")]
     pub step_us_by_size: BTreeMap<u16, u64>,
+    /// Of a job with a range of batches: how long an update was measured to take, in microseconds, by members and stride.
+    #[n(7)]
+    #[cbor(default, skip_if = "BTreeMap::is_empty")]
+    pub update_us: BTreeMap<(u16, Stride), u64>,
 }
 
 /// The generation in force.
@@ -357,6 +366,7 @@ impl Placement {
             unlinked: BTreeSet::new(),
             unlinked_at: TimeMs(0),
             step_us_by_size: BTreeMap::new(),
+            update_us: BTreeMap::new(),
         }
     }
 

@@ -6,6 +6,7 @@ use controller_core::limits::LINK_UNKNOWN_MS;
 use controller_core::policy_by_name;
 use events_schema::fact::{Fact, GrowthFailure, PlanCause, SlowLink, WaitCause};
 use events_schema::report::Report;
+use events_schema::stride::Stride;
 use events_schema::{ExecutorId, JobId, ServerId};
 
 /// A gradient of 3.5 MB, which a step of a tenth of a second makes 35 MB a second of.
@@ -40,7 +41,7 @@ fn beside(servers: &[(&str, u16)]) -> (World, JobId) {
 fn stepped_on(world: &mut World, id: &JobId, on: &str, step_us: u64) {
     let members = members(world, id).len() as u16;
     let generation = job(world, id).active().unwrap().proposal.generation;
-    let report = Report::ThroughputMeasured { job: id.clone(), generation, members, step_us };
+    let report = Report::ThroughputMeasured { job: id.clone(), generation, members, step_us, stride: Stride::ONE };
     says(world, on, report);
 }
 

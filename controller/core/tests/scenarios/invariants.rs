@@ -8,6 +8,7 @@ use events_schema::fact::{
     CheckpointInfo, Entry, Fact, Member, PlanCause, PlanReason, Proposal, ReclaimCause, Verdict,
 };
 use events_schema::job::JobSpec;
+use events_schema::stride::Stride;
 use events_schema::{Digest, ExecutorId, FleetId, Generation, JobId, Rank, ServerId, Step, TimeMs};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -63,6 +64,7 @@ fn proposed(job: &JobId, generation: u64, ranks: u16) -> Fact {
         members,
         leader: executor,
         deadline: TimeMs(1),
+        stride: Stride::ONE,
     };
     Fact::GenerationProposed { job: job.clone(), proposal }
 }

@@ -6,6 +6,7 @@ use events_schema::command::OfferMode;
 use events_schema::fact::{Entry, Fact, Member, PlanCause, PlanReason, Proposal};
 use events_schema::job::JobSpec;
 use events_schema::report::{Report, ReportRecord};
+use events_schema::stride::Stride;
 use events_schema::{
     Cell, CommandId, Digest, ExecutorId, FleetId, Generation, JobId, Rank, ServerId, SlotId, Step, TenantId, TimeMs,
 };
@@ -96,7 +97,7 @@ fn begun(number: u16) -> Vec<Fact> {
     let executor = ExecutorId { job: job.clone(), number: 0 };
     let members = vec![Member { executor: executor.clone(), address: String::new(), ranks: vec![Rank(0)] }];
     let (generation, leader, deadline) = (Generation(1), executor.clone(), TimeMs(60_000));
-    let proposal = Proposal { generation, entry: Entry::Fresh, members, leader, deadline };
+    let proposal = Proposal { generation, entry: Entry::Fresh, members, leader, deadline, stride: Stride::ONE };
     let reason = PlanReason { policy: "ebb".to_owned(), cause: PlanCause::Guarantee, waits: None };
     let attained_slot_ms = Some(0);
     vec![

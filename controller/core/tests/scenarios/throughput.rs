@@ -7,6 +7,7 @@ use controller_core::policy_by_name;
 use controller_core::state::Active;
 use events_schema::fact::{Fact, PlanCause, WaitCause};
 use events_schema::report::Report;
+use events_schema::stride::Stride;
 use events_schema::{JobId, ServerId};
 
 /// The generation in force, of so many members, was measured; whether that was news.
@@ -16,8 +17,11 @@ pub fn measured(world: &mut World, id: &JobId, members: u16, step_us: u64) -> bo
     let Active { proposal, members: now, .. } = job(world, id).active().unwrap().clone();
     assert_eq!(now.len(), usize::from(members));
     let (job, generation) = (id.clone(), proposal.generation);
-    let facts =
-        world.foreign_report(server, incarnation, Report::ThroughputMeasured { job, generation, members, step_us });
+    let facts = world.foreign_report(
+        server,
+        incarnation,
+        Report::ThroughputMeasured { job, generation, members, step_us, stride: Stride::ONE },
+    );
     has(&facts, |fact| matches!(fact, Fact::ThroughputMeasured { .. }))
 }
 

@@ -152,7 +152,7 @@ pub fn facts() -> Vec<Fact> {
         ObjectsSwept { objects: 3, bytes: 4_096 },
         CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
         MemberLost { executor: executor(), slot: slot(1), noticed: LossNotice::Lease },
-        ThroughputMeasured { job: job(), members: 2, step_us: 17_600 },
+        ThroughputMeasured { job: job(), members: 2, step_us: 17_600, stride: Stride::ONE },
         LinkMeasured {
             server: server(),
             from: vec![server()],
@@ -269,6 +269,15 @@ pub fn facts_of_speed() -> Vec<Fact> {
             attained_slot_ms: Some(120_000),
         },
         Fact::JobScaled { job, from: 2, to: 1, cause, took_ms: 31, pause_us: None },
+    ]
+}
+
+/// Of a generation whose updates take several steps.
+pub fn facts_of_strides() -> Vec<Fact> {
+    let (stride, proposal) = (Stride::of(4), super::proposal());
+    vec![
+        Fact::GenerationProposed { job: job(), proposal: Proposal { stride, ..proposal } },
+        Fact::ThroughputMeasured { job: job(), members: 2, step_us: 61_000, stride },
     ]
 }
 

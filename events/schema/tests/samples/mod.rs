@@ -25,6 +25,7 @@ use events_schema::orders::{
     AgentMessage, ControllerMessage, ExecutorOrder, FarEnd, JobOrder, LinkKey, Orders, Telemetry,
 };
 use events_schema::report::{CodeEndedAt, ExitCause, Mean, Metrics, Outcome, Report, ReportRecord};
+use events_schema::stride::Stride;
 use events_schema::*;
 pub use facts::*;
 pub use kinds::*;
@@ -136,7 +137,14 @@ fn proposal() -> Proposal {
         ranks: ranks.iter().copied().map(Rank).collect(),
     };
     let (entry, members) = (Entry::Switch { from: Generation(3) }, vec![member(7, &[0, 1, 3]), member(8, &[2])]);
-    Proposal { generation: Generation(4), entry, members, leader: executor(), deadline: TimeMs(1_770_000_030_000) }
+    Proposal {
+        generation: Generation(4),
+        entry,
+        members,
+        leader: executor(),
+        deadline: TimeMs(1_770_000_030_000),
+        stride: Stride::ONE,
+    }
 }
 
 fn checkpoint() -> CheckpointInfo {
@@ -299,7 +307,7 @@ fn reports() -> Vec<Report> {
         SlotRecovered { slot: slot(2) },
         ReplicasDiffer { by: executor(), step: Step(100), minority: vec![executor()] },
         NewcomerFallsBehind { by: executor(), generation: Generation(4), executor: executor(), behind_steps: 7 },
-        ThroughputMeasured { job: job(), generation: Generation(4), members: 2, step_us: 17_600 },
+        ThroughputMeasured { job: job(), generation: Generation(4), members: 2, step_us: 17_600, stride: Stride::ONE },
         LinkMeasured { executor: executor(), bytes_per_s: 5_000_000, settled: true },
         LinkSurveyed { peer: server(), bytes_per_s: 5_000_000 },
     ]
@@ -455,6 +463,8 @@ pub fn all() -> Vec<Sample> {
         "Fact(asked)", fact_kind: facts_of_asked();
         "Fact(sized)", fact_kind: facts_of_sizes();
         "Fact(measured)", fact_kind: facts_of_speed();
+        "Fact(strides)", fact_kind: facts_of_strides();
+        "Report(strides)", report_kind: [Report::ThroughputMeasured { job: job(), generation: Generation(4), members: 2, step_us: 61_000, stride: Stride::of(4) }];
         "Report(sized)", report_kind: reports_of_sizes();
         "Fact(lengths)", fact_kind: [Fact::ExecutorReady { executor: executor(), address: text(), class: None, replica_bytes: Some(106 << 20), gradient_bytes: Some(35 << 20) }];
         "Report(lengths)", report_kind: [Report::ExecutorReady { executor: executor(), address: text(), class: None, replica_bytes: Some(106 << 20), gradient_bytes: Some(35 << 20) }];

@@ -35,6 +35,14 @@ fn without_determinism() -> JobSpec {
     JobSpec::parse(&document).unwrap()
 }
 
+/// A spec whose batch may move.
+fn with_a_range() -> JobSpec {
+    let mut document = full_document();
+    document["determinism"] = json!("none");
+    document["batch_range"] = json!({"max": 256, "learning_rate_rule": "sqrt"});
+    JobSpec::parse(&document).unwrap()
+}
+
 /// A spec that says at which sizes it is measured.
 fn that_is_profiled() -> JobSpec {
     let mut document = full_document();
@@ -61,6 +69,7 @@ pub fn all(order: JobOrder, telemetry: Telemetry) -> Vec<Sample> {
         sample("JobSpec of a tenant", &of_a_tenant()),
         sample("JobSpec without determinism", &without_determinism()),
         sample("JobSpec that is profiled", &that_is_profiled()),
+        sample("JobSpec with a range of batches", &with_a_range()),
         sample("Telemetry with time between checkpoints", &told),
         sample("JobOrder after restarts", &JobOrder { restarts: 3, ..order }),
     ]

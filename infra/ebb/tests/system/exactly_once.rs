@@ -7,7 +7,7 @@
 use crate::support::{Random, System, finished, job, steps, submit, text, until};
 use events_schema::dataset::SampleShape;
 use events_schema::job::JobSpec;
-use gateway_api::PublishDemand;
+use gateway_api::{Job, PublishDemand};
 use loadtest_harness::service::kill_process;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -26,24 +26,41 @@ const ALL_KILLED_AT: u64 = 4;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sample_counts_once_per_epoch_under_scaling_and_kills() {
-    count("d1").await;
+    count(json!({"determinism": "d1"})).await;
 }
 
 /// Where an executor computes one gradient of all the samples of the workers that it hosts, and the model depends on who was there when.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sample_counts_once_per_epoch_without_determinism_too() {
-    count("none").await;
+    count(json!({"determinism": "none"})).await;
 }
 
-async fn count(determinism: &str) {
+/// Where updates take as many steps as the job has executors, so that a kill of the leader, or a change of size, is a change of the batch too. With the learning
+/// rate in proportion to the batch a delivery adds the same to the weights in each of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_sample_counts_once_per_epoch_whatever_the_batches() {
+    let range = json!({"max": GLOBAL_BATCH, "learning_rate_rule": "linear"});
+    let ended = count(json!({"determinism": "none", "batch_range": range})).await;
+    let batches = ended.batches.unwrap();
+    let strides: Vec<u64> = batches.used.iter().map(|samples| samples / GLOBAL_BATCH as u64).collect();
+    assert!(batches.now.is_none() && strides.len() >= 2, "{strides:?}");
+    assert!(
+        batches.used.iter().all(|samples| samples % GLOBAL_BATCH as u64 == 0) && strides.iter().all(|k| *k <= 4),
+        "{batches:?}"
+    );
+}
+
+/// Disturbs a job that says this, until it is over, and counts how often it used each sample. Gives the job at its end.
+async fn count(said: Value) -> Job {
     let system = System::start(4).await;
     import_unit_vectors(&system).await;
     let (client, agent) = (system.client(), system.agent());
-    let document = json!({
+    let mut document = json!({
         "name": "counted", "model": {"kind": "mlp", "hidden": []}, "dataset": "unit", "workers": {"min": 1, "max": 4},
-        "batch_size": GLOBAL_BATCH / 4, "epochs": EPOCHS, "seed": 5, "determinism": determinism,
+        "batch_size": GLOBAL_BATCH / 4, "epochs": EPOCHS, "seed": 5,
         "optimizer": {"kind": "sgd", "learning_rate": LEARNING_RATE, "momentum": 0}, "checkpoint": {"every_steps": 40},
     });
+    document.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
     let id = submit(&client, &document, "counted").await;
     let mut random = Random::new(8);
     let mut disturbed = 0;
@@ -78,6 +95,7 @@ async fn count(determinism: &str) {
     let counts = deliveries(&document, &std::fs::read(&file).unwrap());
     let wrong: Vec<_> = counts.iter().enumerate().filter(|(_, count)| (**count - EPOCHS as f64).abs() > 0.25).collect();
     assert!(wrong.is_empty(), "samples not delivered exactly {EPOCHS} times: {wrong:?}");
+    job(&client, &id).await
 }
 
 /// Registers `unit`: sample i is the i-th unit vector, of class i mod 10.

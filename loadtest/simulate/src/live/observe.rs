@@ -283,7 +283,8 @@ impl Observer {
                 self.train(number, false);
             }
             "generation.throughput_measured" => {
-                let (members, step_us) = (data["members"].as_u64(), data["step_us"].as_u64());
+                let stride = data["stride"].as_u64().unwrap_or(1).max(1);
+                let (members, step_us) = (data["members"].as_u64(), data["step_us"].as_u64().map(|us| us / stride));
                 if let (Some(members), Some(step_us)) = (members, step_us) {
                     self.moves.step(number, members, step_us);
                 }

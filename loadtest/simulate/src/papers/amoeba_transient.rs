@@ -149,6 +149,7 @@ fn speed(
         work: Work::Seconds(hours * 3_600.0),
         model: Some("resnet50".to_owned()),
         batch_size: None,
+        batch_max: None,
         tenant: None,
         priority: 0,
         deadline_ms: None,

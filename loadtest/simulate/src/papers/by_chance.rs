@@ -42,6 +42,7 @@ impl ByChance {
             work: Work::Seconds(seconds.min(self.length_s_max)),
             model: None,
             batch_size: None,
+            batch_max: None,
             tenant: None,
             priority: 0,
             deadline_ms: None,

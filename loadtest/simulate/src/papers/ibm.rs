@@ -326,6 +326,7 @@ fn setup(table: &Table, mode: Mode, exchange: &Exchange, scale: f64, seed: u64) 
             work: Work::Seconds(category.length_min * 60.0 / factor),
             model: Some(model),
             batch_size: None,
+            batch_max: None,
             tenant: None,
             priority: 0,
             deadline_ms: None,

@@ -327,6 +327,7 @@ fn job(random: &mut Random, of: Option<Jobs>, number: usize, submitted_ms: u64) 
         work: Work::Seconds(seconds),
         model: Some("linear".to_owned()),
         batch_size: None,
+        batch_max: None,
         tenant: None,
         priority: 0,
         deadline_ms: None,

@@ -365,6 +365,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use events_schema::fact::{Entry, Member};
+    use events_schema::stride::Stride;
     use events_schema::{ExecutorId, Generation, JobId, TimeMs};
 
     const GRACE: Duration = Duration::from_secs(30);
@@ -379,6 +380,7 @@ mod tests {
             members: (0..members).map(member).collect(),
             leader: executor(0),
             deadline: TimeMs(0),
+            stride: Stride::ONE,
         }
     }
 

@@ -143,6 +143,7 @@ mod tests {
     use super::*;
     use events_schema::fact::{Entry, Member};
     use events_schema::job::JobSpec;
+    use events_schema::stride::Stride;
     use events_schema::{Generation, TimeMs};
     use std::net::TcpListener;
 
@@ -161,6 +162,7 @@ mod tests {
             members: vec![member(3, "10.0.0.1:400"), member(4, "10.0.0.2:500"), member(5, "10.0.0.1:600")],
             leader: executor(4),
             deadline: TimeMs(0),
+            stride: Stride::ONE,
         };
         let document = serde_json::json!({"name": "n", "workers": {"max": 3},
             "model": {"kind": "command", "command": ["x"], "environment": {"A": "1", "PATH": "/bin"}}});

@@ -9,6 +9,7 @@ use events_schema::fact::{Entry, Member, Proposal};
 use events_schema::job::JobSpec;
 use events_schema::orders::{JobOrder, LinkKey, Telemetry};
 use events_schema::report::{Outcome, Report};
+use events_schema::stride::Stride;
 use events_schema::tree::place;
 use events_schema::{DatasetName, Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, WriterToken};
 use proxy::Proxy;
@@ -223,8 +224,14 @@ impl Driver {
             .map(|(n, ranks)| Member { executor: self.id(*n), address: address(n), ranks })
             .collect();
         let generation = Generation(self.generation);
-        self.proposal =
-            Some(Proposal { generation, entry, members: seats, leader: self.id(leader), deadline: TimeMs(0) });
+        self.proposal = Some(Proposal {
+            generation,
+            entry,
+            members: seats,
+            leader: self.id(leader),
+            deadline: TimeMs(0),
+            stride: Stride::ONE,
+        });
         self.order_all(&[members, also].concat());
         generation
     }

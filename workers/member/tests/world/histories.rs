@@ -3,10 +3,11 @@
 use super::World;
 use super::numbers::{Element, add, gradient_of, update};
 use events_schema::job::Determinism;
+use events_schema::stride::Stride;
 use events_schema::tree::{Node, fold};
 use events_schema::{Rank, Step};
 use workers_member::GradientFrom;
-use workers_session::{Membership, Peer, Tag};
+use workers_session::{Membership, Peer, Tag, stride_between};
 
 impl World {
     pub(super) fn check_membership(&mut self, membership: Option<Membership>) {
@@ -27,36 +28,38 @@ impl World {
         }
     }
 
-    /// A replica takes a step.
-    pub(super) fn apply(&mut self, me: Peer, step: Step, mean: Vec<Element>, from: GradientFrom) {
+    /// A replica takes so many steps.
+    pub(super) fn apply(&mut self, me: Peer, (step, stride): (Step, Stride), mean: Vec<Element>, from: GradientFrom) {
         let shell = self.shells.get_mut(&me).unwrap();
         let (before, tag) = (shell.replica.clone(), shell.member.session().membership().map(|m| m.tag));
         update(&mut shell.replica, &mean, step);
         let replica = shell.replica.clone();
-        (shell.step, shell.gradient) = (Some(step.next()), Some(mean.clone()));
+        (shell.step, shell.gradient) = (Some(stride.end(step)), Some(mean.clone()));
         match self.determinism {
             Determinism::D1 => assert!(mean == self.reference.sums[step.0 as usize], "another gradient"),
             Determinism::None if from != GradientFrom::Supply => self.make(&before, &mean, &replica, tag),
             Determinism::None => {}
         }
-        self.check_replica(&replica, step.next());
+        self.check_replica(&replica, stride.end(step));
     }
 
-    /// Another replica, by the sum of a step over the members of one membership, which together use the samples of every worker once.
+    /// Another replica, by the sum of an update over the members of one membership, which together use the samples of every worker once.
     fn make(&mut self, before: &[Element], mean: &[Element], after: &[Element], tag: Option<Tag>) {
         let tag = tag.expect("only members make anything");
         let mut history = self.made[before].clone();
         let membership = &self.memberships[&tag];
         let at = Step(history.len() as u64);
+        let config = self.config(membership.leader);
+        let stride = stride_between(at, config.stops().after(at, membership.stride));
         let (gradients, computing) = membership.computing(self.workers, Determinism::None);
         let of_rank = |rank: Rank| {
             let seat = computing.seats.iter().find(|seat| seat.ranks == [rank]).unwrap();
-            gradient_of(at, membership.ranks(seat.peer), before)
+            gradient_of(at, stride, membership.ranks(seat.peer), before)
         };
         let mut leaf = |node: Node| (node.count == 1).then(|| of_rank(Rank(node.first)));
         let sum = fold(Node::root(gradients), &mut leaf, &mut |l, r| add(&l, &r)).unwrap();
         assert!(mean == sum, "another gradient");
-        history.push(tag);
+        (0..stride.steps()).for_each(|_| history.push(tag));
         // The same members take a step in two memberships alike.
         let known = self.made.entry(after.to_vec()).or_insert_with(|| history.clone());
         assert_eq!(known.len(), history.len(), "each step is taken once");

@@ -11,6 +11,7 @@ use events_schema::control::WaitsFor;
 use events_schema::fact::{Entry, Member as Seated, Proposal};
 use events_schema::job::{CheckpointInterval, Determinism};
 use events_schema::report::Report;
+use events_schema::stride::Stride;
 use events_schema::tree::{Node, place_on};
 use events_schema::{Digest, ExecutorId, Generation, JobId, Rank, Step, TimeMs, WriterToken};
 use numbers::{Element, PARAMETERS, REPLICA, Random, Reference, add, gradient_of, initial};
@@ -99,6 +100,8 @@ pub struct World {
     pub asides: u64,
     reference: Reference,
     pub determinism: Determinism,
+    /// Whether updates take several steps at once, in each generation another number of them.
+    pub strides: bool,
     /// Who computed a gradient of which step in which membership.
     computed: BTreeSet<(Peer, Tag, Step)>,
     /// Of a job without determinism: every replica that came of a whole sum, and in which memberships its steps were taken.
@@ -139,6 +142,7 @@ impl World {
             asides: 0,
             reference: Reference::new(workers, steps_total),
             determinism: Determinism::D1,
+            strides: false,
             computed: BTreeSet::new(),
             made: [(initial(), Vec::new())].into(),
             shells: BTreeMap::new(),
@@ -164,26 +168,7 @@ impl World {
     pub fn spawn(&mut self) -> Peer {
         let peer = Peer(self.spawned);
         self.spawned += 1;
-        let config = Config {
-            job: JobId::parse("job-a").unwrap(),
-            me: peer,
-            workers: self.workers,
-            determinism: self.determinism,
-            steps_total: self.steps_total,
-            steps_per_epoch: 5,
-            rows: 40,
-            batch_size: 2,
-            checkpoint: CheckpointInterval::Steps(3),
-            compare_every: Some(2),
-            restarts: 0,
-            store_patience: Duration::from_secs(1_800),
-            evaluation: Some(workers_member::Evaluation { every_steps: 4, parts: 2 }),
-            gradient_len: PARAMETERS,
-            compute_len: PARAMETERS,
-            replica_len: REPLICA,
-            behind_max: self.behind_max,
-            piece_elements: PIECE,
-        };
+        let config = self.config(peer);
         let shell = Shell {
             member: Member::new(config),
             sums: BTreeMap::new(),
@@ -203,6 +188,31 @@ impl World {
         };
         self.shells.insert(peer, shell);
         peer
+    }
+
+    pub fn config(&self, peer: Peer) -> Config {
+        // Where updates end early less often, the others are longer.
+        let every = if self.strides { [7, 10, 12] } else { [5, 3, 4] };
+        Config {
+            job: JobId::parse("job-a").unwrap(),
+            me: peer,
+            workers: self.workers,
+            determinism: self.determinism,
+            steps_total: self.steps_total,
+            steps_per_epoch: every[0],
+            rows: 40,
+            batch_size: 2,
+            checkpoint: CheckpointInterval::Steps(every[1]),
+            compare_every: if self.strides { None } else { Some(2) },
+            restarts: 0,
+            store_patience: Duration::from_secs(1_800),
+            evaluation: Some(workers_member::Evaluation { every_steps: every[2], parts: 2 }),
+            gradient_len: PARAMETERS,
+            compute_len: PARAMETERS,
+            replica_len: REPLICA,
+            behind_max: self.behind_max,
+            piece_elements: PIECE,
+        }
     }
 
     pub fn tell(&mut self, peer: Peer, input: In<Vec<Element>>) {
@@ -226,8 +236,9 @@ impl World {
         };
         let leaders = if here.is_empty() { peers } else { &here };
         let leader = id(leaders[self.random.below(leaders.len())]);
-        let proposal =
-            Proposal { generation: Generation(self.generation), entry, members, leader, deadline: TimeMs(0) };
+        let stride = Stride::of(if self.strides { 1 + self.random.below(5) as u64 } else { 1 });
+        let generation = Generation(self.generation);
+        let proposal = Proposal { generation, entry, members, leader, deadline: TimeMs(0), stride };
         for peer in peers.iter().chain(also_to).copied().collect::<BTreeSet<_>>() {
             self.tell(peer, In::Proposal(Box::new(proposal.clone())));
         }
@@ -485,7 +496,7 @@ impl World {
                 assert!(part < 2);
                 Done::Evaluated(RankMetrics { loss: 1.0, correct: 1, count: 2, ..RankMetrics::none(rank) })
             }
-            Unit::Gradient { step, rank } => {
+            Unit::Gradient { step, stride, rank } => {
                 let parameters = shell.parameters();
                 let expected = &self.reference.replicas[step.0 as usize][..PARAMETERS];
                 assert!(self.determinism == Determinism::None || parameters == expected);
@@ -493,7 +504,7 @@ impl World {
                 let tag = shell.member.session().membership().unwrap().tag;
                 let first = self.computed.insert((me, tag, step));
                 assert!(first || self.determinism == Determinism::D1, "more than one gradient a step");
-                let gradient = gradient_of(step, &workers, &parameters);
+                let gradient = gradient_of(step, stride, &workers, &parameters);
                 let leaf = Node { first: rank.0, count: 1 };
                 // Some are said to be final from the end on, as backward finishes them; what is left over is so with the whole.
                 let parts =
@@ -501,7 +512,7 @@ impl World {
                 shell.computing = Some((leaf, gradient, parts));
                 Done::Gradient { weight: workers.len() as f64, loss: 1.0, data_wait: Duration::ZERO, took: None }
             }
-            Unit::Update { step, from } => {
+            Unit::Update { step, stride, from } => {
                 assert_eq!(shell.step, Some(step), "a step that is skipped or taken twice");
                 let mean: Vec<Element> = match from {
                     GradientFrom::Sum { weight } => {
@@ -510,9 +521,9 @@ impl World {
                     }
                     GradientFrom::Supply => shell.supply.take().unwrap().1.into_iter().map(Option::unwrap).collect(),
                 };
-                self.apply(me, step, mean, from);
+                self.apply(me, (step, stride), mean, from);
                 assert!(step <= self.newest, "two steps ahead of everybody");
-                self.newest = self.newest.max(step.next());
+                self.newest = self.newest.max(stride.end(step));
                 Done::Updated
             }
         }
@@ -600,7 +611,11 @@ pub fn begin(seed: u64, workers: u16, members: u16, steps_total: u64) -> World {
 
 /// The same of a job with this determinism.
 pub fn begin_as(determinism: Determinism, seed: u64, workers: u16, members: u16, steps_total: u64) -> World {
-    let mut world = World { determinism, ..World::new(seed, workers, steps_total) };
+    begun(World { determinism, ..World::new(seed, workers, steps_total) }, members)
+}
+
+/// A world with so many first members, proposed.
+pub fn begun(mut world: World, members: u16) -> World {
     let peers: Vec<Peer> = (0..members).map(|_| world.spawn()).collect();
     world.propose(Entry::Fresh, &peers, &[]);
     world

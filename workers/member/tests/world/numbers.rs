@@ -1,5 +1,6 @@
 //! What the executors of the simulated world compute: elements are hashes, and the sum of two is neither associative nor commutative.
 
+use events_schema::stride::Stride;
 use events_schema::tree::{Node, fold};
 use events_schema::{Rank, Step};
 
@@ -37,9 +38,11 @@ pub fn gradient(step: Step, rank: Rank, replica: &[Element]) -> Vec<Element> {
     (0..PARAMETERS).map(|i| mix(&[step.0, u64::from(rank.0), i as u64, replica[i]])).collect()
 }
 
-/// Of the samples of several workers at once.
-pub fn gradient_of(step: Step, workers: &[Rank], replica: &[Element]) -> Vec<Element> {
-    workers.iter().map(|rank| gradient(step, *rank, replica)).reduce(|one, next| add(&one, &next)).unwrap()
+/// Of the samples of several workers, and of so many steps, at once.
+pub fn gradient_of(step: Step, stride: Stride, workers: &[Rank], replica: &[Element]) -> Vec<Element> {
+    let steps = (step.0..stride.end(step).0).map(Step);
+    let of_step = |step| workers.iter().map(move |rank| gradient(step, *rank, replica));
+    steps.flat_map(of_step).reduce(|one, next| add(&one, &next)).unwrap()
 }
 
 pub fn add(left: &[Element], right: &[Element]) -> Vec<Element> {

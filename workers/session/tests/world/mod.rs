@@ -5,10 +5,13 @@ mod changes;
 
 use events_schema::fact::{Entry, Member, Proposal};
 use events_schema::job::Determinism;
+use events_schema::stride::Stride;
 use events_schema::tree::{Node, place};
 use events_schema::{Digest, ExecutorId, Generation, JobId, Step, TimeMs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use workers_session::{Config, Envelope, Input, Membership, Need, NodeSums, Output, Peer, Session, ShardWritten, Tag};
+use workers_session::{
+    Config, Envelope, Input, Membership, Need, NodeSums, Output, Peer, Session, ShardWritten, Stops, Tag,
+};
 
 /// A small seeded generator; the test's only source of randomness.
 pub struct Random(pub u64);
@@ -66,7 +69,7 @@ pub struct Shell {
     pub reduced: BTreeSet<(Tag, Step, Peer)>,
     pub supplies: Vec<Packet>,
     /// A newcomer that follows: since when, and how many parts of the replica or gradients that led to later steps have come.
-    pub following: Option<(Tag, Step)>,
+    pub following: Option<(Tag, Step, Stride)>,
     pub followed: BTreeMap<Step, usize>,
     pub sent_reduced: Option<(Tag, Step)>,
     pub contributed: Option<Step>,
@@ -79,9 +82,11 @@ pub struct Shell {
 pub struct World {
     pub random: Random,
     pub workers: u16,
-    pub steps_total: u64,
     pub behind_max: Option<u64>,
     pub determinism: Determinism,
+    /// Where updates end, and whether each proposal has a stride of its own.
+    pub stops: Stops,
+    pub strides: bool,
     /// Of the replica of a step, as it was sent in a membership.
     pub histories: BTreeMap<(Tag, Step), Vec<Tag>>,
     /// How often a newcomer came in with the replica.
@@ -110,9 +115,10 @@ impl World {
         Self {
             random: Random(seed | 1),
             workers,
-            steps_total,
             behind_max: if seed.is_multiple_of(3) { None } else { Some(6) },
             determinism: Determinism::D1,
+            stops: Stops { checkpoint: Some(3), total: steps_total, ..Stops::default() },
+            strides: false,
             histories: BTreeMap::new(),
             caught_up: 0,
             left_early: 0,
@@ -137,8 +143,7 @@ impl World {
         let config = Config {
             me: peer,
             workers: self.workers,
-            steps_total: self.steps_total,
-            checkpoint_every: Some(3),
+            stops: self.stops,
             behind_max: self.behind_max,
             determinism: self.determinism,
         };
@@ -181,7 +186,8 @@ impl World {
             peers.iter().copied().filter(|&p| in_force.as_ref().is_none_or(|m| m.has(p))).collect();
         let leaders = if leaders.is_empty() { peers } else { &leaders };
         let leader = id(leaders[self.random.below(leaders.len())]);
-        Proposal { generation: Generation(self.generation), entry, members, leader, deadline: TimeMs(0) }
+        let stride = Stride::of(if self.strides { 1 + self.random.below(9) as u64 } else { 1 });
+        Proposal { generation: Generation(self.generation), entry, members, leader, deadline: TimeMs(0), stride }
     }
 
     pub fn propose(&mut self, entry: Entry, peers: &[Peer], also_to: &[Peer]) {
@@ -276,8 +282,8 @@ impl World {
                 shell.awaiting = Some(need);
                 (shell.parts, shell.following) = (0, None);
             }
-            Output::Follow(tag, step) => {
-                (shell.replica, shell.following) = (None, Some((tag, step)));
+            Output::Follow(tag, step, stride) => {
+                (shell.replica, shell.following) = (None, Some((tag, step, stride)));
                 shell.followed.clear();
             }
             Output::CatchUp => {
@@ -379,8 +385,9 @@ impl World {
     /// A newcomer takes what has come of the replica that it follows, and of the gradients after it.
     pub fn follow(&mut self, me: Peer) {
         let Some(shell) = self.shells.get_mut(&me) else { return };
-        let Some((tag, since)) = shell.following else { return };
-        let next = shell.replica.map_or(since, Step::next);
+        let Some((tag, since, stride)) = shell.following else { return };
+        let stops = self.stops;
+        let next = shell.replica.map_or(since, |step| stops.after(step, stride));
         let is_in = shell.session.membership().is_some_and(|m| m.tag == tag);
         if is_in && shell.replica == Some(shell.step) {
             (shell.awaiting, shell.following) = (None, None);
@@ -391,7 +398,7 @@ impl World {
             let mean = shell.replica.replace(next).is_some();
             self.receives(me, tag, next, mean);
             let Some(shell) = self.shells.get_mut(&me) else { return };
-            let more = shell.followed.get(&next.next()) == Some(&0);
+            let more = shell.followed.get(&stops.after(next, stride)) == Some(&0);
             if is_in { self.follow(me) } else { self.feed(me, Input::Followed(next, !more)) }
         }
     }
@@ -408,7 +415,9 @@ impl World {
     fn receives(&mut self, me: Peer, tag: Tag, step: Step, gradient: bool) {
         let sent = &self.histories[&(tag, step)];
         let Some(shell) = self.shells.get_mut(&me) else { return };
-        let fits = shell.history[..] == sent[..sent.len().saturating_sub(1)];
+        // What it has not of it is the one update that the gradient is of.
+        let update = sent.strip_prefix(&shell.history[..]);
+        let fits = update.is_some_and(|update| update.first().is_some_and(|tag| update.iter().all(|of| of == tag)));
         assert!(!gradient || fits || self.determinism == Determinism::D1, "{me} applies a gradient of another replica");
         shell.history.clone_from(sent);
     }
@@ -439,7 +448,7 @@ impl World {
                         whole |= shell.parts == count;
                     }
                     Packet::Gradient(t, s) if need == Need::Gradient && (t, s) == (tag, step) => {
-                        assert_eq!(shell.replica.map(Step::next), Some(step), "a gradient that does not fit");
+                        assert!(shell.replica.is_some_and(|held| held < step), "a gradient that does not fit");
                         whole = true;
                     }
                     Packet::Replica { tag: t, .. } | Packet::Gradient(t, _) if t > tag => shell.supplies.push(packet),
@@ -468,11 +477,12 @@ impl World {
         let whole = from_all(&shell.reduced) && shell.sent_reduced == Some((tag, step)) && shell.awaiting.is_none();
         if whole && shell.contributed == Some(step) {
             assert_eq!(shell.replica, Some(step), "an update on another step's replica");
-            shell.replica = Some(step.next());
-            shell.history.push(tag);
+            let next = self.stops.after(step, membership.stride);
+            shell.replica = Some(next);
+            (step.0..next.0).for_each(|_| shell.history.push(tag));
             shell.contributed = None;
-            assert!(step.next() <= self.newest.next(), "two steps ahead of everybody");
-            self.newest = self.newest.max(step.next());
+            assert!(step <= self.newest, "two updates ahead of everybody");
+            self.newest = self.newest.max(next);
             self.completed += 1;
             self.feed(me, Input::Completed(step));
         }
@@ -537,12 +547,12 @@ impl World {
             Packet::Partial(tag, step) => drop(shell.partials.insert((tag, step, from))),
             Packet::Reduced(tag, step) => drop(shell.reduced.insert((tag, step, from))),
             Packet::Aside { tag, step, count } => {
-                if shell.following == Some((tag, step)) {
+                if shell.following.is_some_and(|(of, since, _)| (of, since) == (tag, step)) {
                     *shell.followed.entry(step).or_insert(count) -= 1;
                 }
             }
             Packet::Mean { tag, step, count } => {
-                if shell.following.is_some_and(|(of, since)| of == tag && step > since) {
+                if shell.following.is_some_and(|(of, since, _)| of == tag && step > since) {
                     *shell.followed.entry(step).or_insert(count) -= 1;
                 }
             }
@@ -590,7 +600,11 @@ pub fn begin(seed: u64, workers: u16, members: u16, steps_total: u64) -> World {
 
 /// The same of a job with this determinism.
 pub fn begin_as(determinism: Determinism, seed: u64, workers: u16, members: u16, steps_total: u64) -> World {
-    let mut world = World { determinism, ..World::new(seed, workers, steps_total) };
+    begun(World { determinism, ..World::new(seed, workers, steps_total) }, members)
+}
+
+/// A world with so many first members, proposed.
+pub fn begun(mut world: World, members: u16) -> World {
     let peers: Vec<Peer> = (0..members).map(|_| world.spawn()).collect();
     world.propose(Entry::Fresh, &peers, &[]);
     world

@@ -5,6 +5,7 @@ use super::*;
 use events_schema::command::OfferMode;
 use events_schema::fact::{AvoidCause, Entry, Fact, LeaveCause, Member, Proposal, Verdict};
 use events_schema::job::JobSpec;
+use events_schema::stride::Stride;
 use events_schema::{Cell, CommandId, Digest, ExecutorId, FleetId, Generation, Rank, Step, TenantId};
 use proptest::prelude::*;
 use serde_json::json;
@@ -118,7 +119,7 @@ fn job(index: usize, priority: i32, has: &[usize], given: &[Given]) -> Vec<Fact>
         };
         let (generation, members) = (Generation(1), on_it.iter().map(member).collect());
         let (leader, deadline) = (executor(leader), AT.plus_ms(60_000));
-        let proposal = Proposal { generation, entry: Entry::Fresh, members, leader, deadline };
+        let proposal = Proposal { generation, entry: Entry::Fresh, members, leader, deadline, stride: Stride::ONE };
         facts.push(Fact::GenerationProposed { job: id.clone(), proposal });
         facts.push(Fact::GenerationActive { job: id.clone(), generation, step: Step(0), pause_us: 0 });
     }
