@@ -214,7 +214,13 @@ class Program:
         return weight, loss, waited_us
 
     def compute(
-        self, ranks: tuple[int, ...], step: int, batches: Batches, say: Callable[[bytes], None] | None = None, allow_nonfinite: bool = False, mean: bool = False
+        self,
+        ranks: tuple[int, ...],
+        step: int,
+        batches: Batches,
+        say: Callable[[bytes], None] | None = None,
+        allow_nonfinite: bool = False,
+        mean: bool = False,
     ) -> tuple[float, float]:
         """The gradient of these ranks' batches, added up: weight and loss."""
         self._load_buffers()

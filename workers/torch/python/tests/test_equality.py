@@ -271,7 +271,7 @@ class PlainLoop(unittest.TestCase):
             second.replica_segment.bytes.copy_(first.replica_segment.bytes)
             second.hold()
             first, second = second, first
-            batch, _ = source.data.batch(0, step, 0)
+            batch, _ = source.data.batch(0, step)
             seeds.set_all(seeds.key(3, "gradient", 0, step))
             model.zero_grad()
             loss, weight = job.loss(model, batch)

@@ -156,9 +156,8 @@ class OfEbb(unittest.TestCase):
 
     def program(self, entry: str, **message: Any) -> Any:
         size = self.ROWS * ROW_BYTES
-        return program_here(
-            entry=f"together:{entry}", spec=NONE, hosted_max=3, workers=3, sample=SAMPLE, batch_bytes=size, batch_places=self.PLACES, rows=900, **message
-        )
+        shared = {"sample": SAMPLE, "batch_bytes": size, "batch_places": self.PLACES, "rows": 900}
+        return program_here(entry=f"together:{entry}", spec=NONE, hosted_max=3, workers=3, **shared, **message)
 
     def written(self, program: Any, step: int, rows: int = ROWS) -> Rows:
         start = step % self.PLACES * self.ROWS * ROW_BYTES
