@@ -106,8 +106,7 @@ pub fn simulate_ask(args: &AskArgs, output: Output) -> Result<ExitCode, Failure>
         // Nothing of an answer is from the clock.
         let outcome = run(&setup, policy.as_ref(), &mut || 0);
         violations.extend(outcome.tally.violations.iter().map(|what| format!("{}: {what}", case.name)));
-        let deadlines: Vec<Option<u64>> = setup.jobs.iter().map(|job| job.deadline_ms).collect();
-        ran.push(Ran::of(case, &outcome, &deadlines));
+        ran.push(Ran::of(case, &setup, &outcome));
     }
     let answer = answer(args.question.question(), ran);
     match output {

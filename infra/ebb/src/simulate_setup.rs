@@ -16,7 +16,7 @@ use loadtest_simulate::pollux::PolluxModel;
 use loadtest_simulate::questions::{keeping, lending};
 use loadtest_simulate::setup::{Notes, Shape, jobs};
 use loadtest_simulate::{
-    Cluster, Costs, Demand, Failures, Format, Generator, Information, Setup, Tables, TraceJob, Work, trace,
+    Cluster, Costs, Deadlines, Demand, Failures, Format, Generator, Information, Setup, Tables, TraceJob, Work, trace,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -78,6 +78,9 @@ pub struct SetupArgs {
     /// Most slots of a job, as a multiple of those it asked for.
     #[arg(long, hide_short_help = true, value_name = "X", default_value_t = 1.0)]
     pub max_share: f64,
+    /// Jobs without a deadline get one by chance: LOW to HIGH times what they take alone on what they ask for, from their submission on. 1.1-3 for example.
+    #[arg(long, hide_short_help = true, value_name = "LOW-HIGH")]
+    pub deadlines: Option<Deadlines>,
     /// How long a step takes on the slots a job asked for.
     #[arg(long, hide_short_help = true, value_name = "MS", default_value_t = 500)]
     pub step_ms: u64,
@@ -235,6 +238,9 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
     let costs = rules.costs;
     let made = jobs(&trace, &tables, &rules.shape(args), &costs, seed);
     let (mut jobs, notes) = made.map_err(|error| unusable(source, &error))?;
+    if let Some(deadlines) = args.deadlines {
+        deadlines.give(&mut jobs, &costs, seed);
+    }
     if args.profile {
         jobs.iter_mut().for_each(|job| job.spec = job.spec.clone().profiled());
     }
@@ -388,7 +394,7 @@ pub(crate) fn options_of(args: &SetupArgs, rules: &Rules, setup: &Setup, trace: 
         "cluster": setup.cluster.groups, "cluster_slots": slots.0,
         "inference": setup.inference.groups, "inference_slots": slots.1,
         "demand": args.demand, "headroom": args.headroom, "lent_max": args.lent_max, "information": args.information, "seed": setup.seed,
-        "tables": args.tables, "shape": rules.shape(args), "work": rules.work, "costs": setup.costs, "round_ms": setup.round_ms,
+        "tables": args.tables, "deadlines": args.deadlines, "shape": rules.shape(args), "work": rules.work, "costs": setup.costs, "round_ms": setup.round_ms,
         "quanta_slot_s": rules.quanta_slot_s, "starvation_ratio": rules.starvation_ratio, "pending_max": args.pending_max,
         "delta_s": args.delta_s, "quota": args.quota, "profile": args.profile,
         "reclaim_deadline_ms": setup.reclaim_deadline_ms, "server_failures": setup.failures,

@@ -2,7 +2,7 @@
 //! `cargo run --release -p loadtest-simulate --example classes -- JOBS CLASS POLICIES [OPTION=VALUE …]`
 //!
 //! JOBS: `poisson:2x48` and the like, or `FORMAT:FILE`. CLASS: as `--information`. POLICIES: names with commas; `ebb` with OPTIONS of its tuning.
-//! OPTIONS: seed (the first), seeds, cluster, first, slice (jobs of a part, one for each seed) and its load, speed (of arrivals), min, max, tables, start (ms), round (s), and step, elastic, gang, moved, begin, patience, run, fresh, guess, first-fit of `ebb`.
+//! OPTIONS: seed (the first), seeds, cluster, first, thin (each so manyth job is left out, from the seed's on, so that one recording is several), slice (jobs of a part, one for each seed) and its load, speed (of arrivals), min, max, tables, start (ms), round (s), and step, elastic, gang, moved, begin, patience, run, fresh, guess, first-fit of `ebb`; low and high of [`Deadlines`].
 #![allow(clippy::unwrap_used)]
 
 mod inputs;
@@ -14,7 +14,7 @@ use controller_core::{Policy, policy_by_name};
 use loadtest_simulate::paired::{difference, means};
 use loadtest_simulate::setup::{Shape, jobs};
 use loadtest_simulate::slice::slice;
-use loadtest_simulate::{Cluster, Costs, Generator, Setup, TraceJob, run};
+use loadtest_simulate::{Cluster, Costs, Deadlines, Generator, Setup, TraceJob, run};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -80,20 +80,25 @@ fn main() {
     for seed in from..from + options.get("seeds", 1) {
         let mut recorded = jobs_of(&arguments[1], seed, &options, &cluster);
         recorded.truncate(options.get("first", usize::MAX));
+        if let thin @ 1.. = options.get("thin", 0_usize) {
+            let mut place = 0;
+            recorded.retain(|_| {
+                place += 1;
+                (place - 1) % thin != seed as usize % thin
+            });
+        }
+        let mut made = jobs(&recorded, &tables, &shape, &costs, seed).unwrap().0;
+        Deadlines { low: options.get("low", 1.1), high: options.get("high", 3.0) }.give(&mut made, &costs, seed);
         let setup = Setup {
             round_ms: (round_s > 0).then_some(round_s * 1_000),
             information: arguments[2].parse().unwrap(),
-            ..Setup::of_training_alone(
-                jobs(&recorded, &tables, &shape, &costs, seed).unwrap().0,
-                cluster.clone(),
-                costs,
-                seed,
-            )
+            ..Setup::of_training_alone(made, cluster.clone(), costs, seed)
         };
         for (policy, runs) in policies.iter().zip(&mut runs) {
             let outcome = run(&setup, policy.as_ref(), &mut || begun.elapsed().as_nanos() as u64);
             assert!(outcome.tally.violations.is_empty(), "{}: {:?}", policy.name(), outcome.tally.violations);
-            runs.push(outcome.document(&vec![None; setup.jobs.len()], 0.0));
+            let deadlines: Vec<Option<u64>> = setup.jobs.iter().map(|job| job.deadline_ms).collect();
+            runs.push(outcome.document(&deadlines, 0.0));
         }
     }
     println!("{} {} {:?}: {:.0} s", arguments[1], arguments[2], options.0, begun.elapsed().as_secs_f64());
@@ -104,8 +109,10 @@ fn main() {
         let get = |key: &str| mean[key].as_f64().unwrap_or(f64::NAN);
         let apart = difference(&of, &first, "mean_completion_s")
             .map_or(String::new(), |found| format!(" {:+9.0} ± {:6.0}", found.mean, found.half_width));
+        let met = difference(&of, &first, "deadline_attainment")
+            .map_or(String::new(), |found| format!(" {:+.3} ± {:.3}", found.mean, found.half_width));
         println!(
-            "  {:17} mean {:8.0}{apart} p99 {:8.0} median {:7.0} fair99 {:6.2} unfair {:.2} lost {:8.0} preempted {:.3} ({:5.0}) scalings {:6.0} util {:.3} plans {:7.0} p99 {:.2} ms",
+            "  {:17} mean {:8.0}{apart} p99 {:8.0} median {:7.0} fair99 {:6.2} unfair {:.2} lost {:8.0} preempted {:.3} ({:5.0}) scalings {:6.0} util {:.3} met {:.3}{met} plans {:7.0} p99 {:.2} ms",
             policy.name(),
             get("mean_completion_s"),
             get("p99_completion_s"),
@@ -117,6 +124,7 @@ fn main() {
             get("preemptions"),
             get("scalings"),
             get("utilization"),
+            get("deadline_attainment"),
             get("plans"),
             get("decision_p99_ms"),
         );

@@ -11,7 +11,7 @@ use controller_core::policy_by_name;
 use loadtest_simulate::paired::{Interval, interval};
 use loadtest_simulate::setup::{Shape, jobs};
 use loadtest_simulate::slice::slice;
-use loadtest_simulate::{Cluster, Costs, Format, Generator, Setup, Tables, TraceJob, run};
+use loadtest_simulate::{Cluster, Costs, Deadlines, Format, Generator, Setup, Tables, TraceJob, run};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;
@@ -46,6 +46,8 @@ const JOBS: usize = 100;
 const FULL_PER_HOUR: f64 = 2.0;
 /// Others whose mean is so many times this one's at most are compared with it in the tail too.
 const COMPARABLE: f64 = 1.1;
+/// By when jobs are to be done, in what they take alone on what they ask for. Nobody is told.
+const DEADLINES: Deadlines = Deadlines { low: 1.1, high: 3.0 };
 
 struct Recordings {
     msft: Vec<TraceJob>,
@@ -87,9 +89,12 @@ fn main() {
     for (class, others) in chosen(arguments.get(2), &CLASSES, |of| of.0.replace(',', ";")) {
         println!("\n**{class}**, seeds {} to {}\n", seeds.start, seeds.end - 1);
         println!(
-            "| jobs | load | `ebb`, s | best other | takes longer, % | p99 ÷ best | preempted | fair99 | lost, % |"
+            "| jobs | load | `ebb`, s | best other | takes longer, % | p99 ÷ best | preempted | elastic | fair99 | lost, % |"
         );
-        println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+        println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+        let names: Vec<String> = std::iter::once(&"ebb").chain(others).map(|name| format!("`{name}`")).collect();
+        let mut met =
+            format!("| jobs | load | {} | best other |\n|{}\n", names.join(" | "), " --- |".repeat(names.len() + 3));
         for (workload, min_share, measured) in chosen(arguments.get(3), &WORKLOADS, |of| of.0.to_owned()) {
             for load in chosen(arguments.get(4), &LOADS, f64::to_string) {
                 let policies: Vec<&str> = ["ebb"].iter().chain(others).copied().collect();
@@ -101,8 +106,10 @@ fn main() {
                     }
                 }
                 println!("{}", row(workload, load, &policies, &runs));
+                met += &deadlines(workload, load, &policies, &runs);
             }
         }
+        println!("\n{met}");
     }
 }
 
@@ -119,7 +126,8 @@ fn setup(
     let shape = Shape { min_share, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false };
     let tables = if measured { recordings.tables.clone() } else { Tables::default() };
     let recorded = recordings.jobs(workload, load, seed, cluster.slots_total());
-    let jobs = jobs(&recorded, &tables, &shape, &costs, seed).unwrap().0;
+    let mut jobs = jobs(&recorded, &tables, &shape, &costs, seed).unwrap().0;
+    DEADLINES.give(&mut jobs, &costs, seed);
     let setup = Setup::of_training_alone(jobs, cluster, costs, seed);
     Setup { information: class.parse().unwrap(), ..setup }
 }
@@ -128,7 +136,13 @@ fn outcome(setup: &Setup, name: &str) -> Value {
     let begun = Instant::now();
     let outcome = run(setup, policy_by_name(name).unwrap().as_ref(), &mut || begun.elapsed().as_nanos() as u64);
     assert!(outcome.tally.violations.is_empty(), "{name}: {:?}", outcome.tally.violations);
-    outcome.document(&vec![None; setup.jobs.len()], 0.0)
+    let deadlines: Vec<Option<u64>> = setup.jobs.iter().map(|job| job.deadline_ms).collect();
+    let mut document = outcome.document(&deadlines, 0.0);
+    let elastic =
+        || setup.jobs.iter().zip(&outcome.jobs).filter(|(job, _)| job.spec.workers.min < job.spec.workers.max);
+    let stopped = elastic().filter(|(_, of)| of.preemptions > 0).count() as f64 / elastic().count().max(1) as f64;
+    document["preempted_elastic_share"] = Value::from(stopped);
+    document
 }
 
 /// How much longer jobs take than under the first policy, in percent of that, seed by seed.
@@ -152,14 +166,27 @@ fn row(workload: &str, load: f64, policies: &[&str], runs: &[Vec<Value>]) -> Str
     let tail = comparable.map(|at| mean(at, "p99_completion_s")).fold(f64::INFINITY, f64::min);
     let held = mean(0, "lost_slot_s") + mean(0, "utilization") * mean(0, "makespan_s") * 64.0;
     format!(
-        "| {workload} | {load} | {:.0} | `{}` | {:+.1} ± {:.1} | {:.2} | {:.1} % | {:.1} | {:.2} |",
+        "| {workload} | {load} | {:.0} | `{}` | {:+.1} ± {:.1} | {:.2} | {:.1} % | {:.1} % | {:.1} | {:.2} |",
         mean(0, "mean_completion_s"),
         policies[best],
         apart[best].mean,
         apart[best].half_width,
         mean(0, "p99_completion_s") / tail,
         100.0 * mean(0, "preempted_job_share"),
+        100.0 * mean(0, "preempted_elastic_share"),
         mean(0, "fairness_p99"),
         100.0 * mean(0, "lost_slot_s") / held,
     )
+}
+
+/// The share of jobs that were done in time under each policy, and how far the best of the others is above the first.
+fn deadlines(workload: &str, load: f64, policies: &[&str], runs: &[Vec<Value>]) -> String {
+    let percent = |at: usize| runs[at].iter().map(|run| 100.0 * figure(run, "deadline_attainment")).collect::<Vec<_>>();
+    let mean = |at: usize| percent(at).iter().sum::<f64>() / runs[at].len() as f64;
+    let best = (1..policies.len()).max_by(|a, b| mean(*a).total_cmp(&mean(*b))).unwrap();
+    let apart: Vec<f64> = percent(best).iter().zip(percent(0)).map(|(of, first)| of - first).collect();
+    let apart = interval(&apart).map_or(f64::NAN, |of| of.half_width);
+    let all: Vec<String> = (0..policies.len()).map(|at| format!("{:.1}", mean(at))).collect();
+    let above = mean(best) - mean(0);
+    format!("| {workload} | {load} | {} | `{}` {above:+.1} ± {apart:.1} |\n", all.join(" | "), policies[best])
 }

@@ -7,12 +7,13 @@
 //!
 //! No clock, no I/O, no hash order: the same setup gives the same bytes. Time is measured by whoever runs it.
 //!
-//! Reading order: [`setup`] (all that a run follows from), [`trace`] (jobs from files), [`imported`] (jobs from Ebb's own log), [`generate`] (jobs from chance), [`mod@slice`] (parts of a recording), [`curve`], [`pollux`] and [`goodput`], [`costs`], [`information`] (what policies are told), `world.rs` (the turn of events),
+//! Reading order: [`setup`] (all that a run follows from), [`trace`] (jobs from files), [`imported`] (jobs from Ebb's own log), [`generate`] (jobs from chance), [`deadlines`], [`mod@slice`] (parts of a recording), [`curve`], [`pollux`] and [`goodput`], [`costs`], [`information`] (what policies are told), `world.rs` (the turn of events),
 //! `members.rs` and `agents.rs` (the models), [`tally`] (what is counted), [`outcome`] (what is said of it), [`paired`] (what is said of several seeds), [`report`] (the same as a page with pictures), [`papers`] (results of papers as named set-ups), [`questions`] (what an operator asks, as several runs), [`live`] (the same jobs on a running service).
 
 pub mod cluster;
 pub mod costs;
 pub mod curve;
+pub mod deadlines;
 pub mod generate;
 pub mod goodput;
 pub mod imported;
@@ -41,6 +42,7 @@ mod world;
 pub use cluster::{Cluster, Group};
 pub use costs::Costs;
 pub use curve::{Curve, Tables};
+pub use deadlines::Deadlines;
 pub use generate::Generator;
 pub use information::Information;
 pub use outcome::{Measured, Outcome};

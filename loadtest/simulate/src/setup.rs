@@ -1,6 +1,6 @@
 //! All that a run follows from, beside the policy: jobs as they will be submitted, where they run, what fleets need, what breaks.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Group};
 use crate::costs::Costs;
 use crate::curve::{Curve, Tables};
 use crate::goodput::{Goodput, Pace, densest};
@@ -68,14 +68,28 @@ impl Setup {
         let share = lent_ms as f64 / live_ms as f64;
         let (min, max) = (of.spec.workers.min, of.spec.workers.max);
         let slots = (share.floor().min(f64::from(u16::MAX)) as u16).clamp(min, max);
-        let groups = || self.cluster.groups.iter().chain(&self.inference.groups);
-        let (fast, all) = groups().fold((0.0, 0.0), |(fast, all), group| {
+        let (fast, all) = self.groups().fold((0.0, 0.0), |(fast, all), group| {
             let slots = group.slots_total() as f64;
             (fast + slots * group.speed, all + slots)
         });
         let ms = of.takes_ms(slots, (fast / all) * (share / f64::from(slots)).min(1.0))?.ceil();
         let begins_ms = self.costs.start_ms + self.costs.link_ms;
         (ms.is_finite() && ms < 1e15).then(|| ms as u64 + begins_ms)
+    }
+
+    /// The soonest that a job of it can be done after its submission, alone on as many slots as it is fastest on, of the fastest type that it can use.
+    #[must_use]
+    pub fn soonest_ms(&self, job: &Job) -> Option<u64> {
+        let usable = self.groups().filter(|group| job.only.as_ref().is_none_or(|only| *only == group.kind));
+        let fastest = usable.map(|group| group.speed).reduce(f64::max)?;
+        let sizes = job.spec.workers.min..=job.spec.workers.max;
+        let ms = sizes.filter_map(|slots| job.takes_ms(slots, fastest)).reduce(f64::min)?;
+        Some(ms as u64 + self.costs.start_ms + self.costs.link_ms)
+    }
+
+    /// All kinds of servers that there are, those of fleets that serve included.
+    fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.cluster.groups.iter().chain(&self.inference.groups)
     }
 }
 
@@ -435,6 +449,21 @@ mod tests {
         // Six logical workers, two on the fullest of four members, one on six, six on one.
         assert_eq!([4, 6, 1].map(|slots| takes_ms(slots).round()), [100_000.0, 50_000.0, 300_000.0]);
         assert_eq!(notes, Notes::default());
+    }
+
+    #[test]
+    fn a_job_is_done_soonest_alone_on_the_slots_that_it_is_fastest_on() {
+        let text = "submitted_s,duration_s,workers,slot_type\n0,100,4,\n0,100,4,t4\n0,100,4,p100\n";
+        let (made, _) = prepared(text, &Tables::default(), Shape { max_share: 2.0, ..SHAPE });
+        let costs = Costs { start_ms: 1_000, ..Costs::none() };
+        let cluster = "1x4:t4,1x4:v100@4".parse().unwrap();
+        let setup = Setup::of_training_alone(made, cluster, costs, 0);
+        let soonest: Vec<_> = setup.jobs.iter().map(|job| setup.soonest_ms(job)).collect();
+        assert_eq!(
+            soonest,
+            [Some(13_500), Some(51_000), None],
+            "on eight slots twice as fast, of a type that is four times as fast"
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::{Case, Question};
 use crate::outcome::Outcome;
+use crate::setup::Setup;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -12,7 +13,7 @@ use std::fmt::Write;
 pub struct Ran {
     /// What was special about it.
     pub case: Case,
-    /// Its figures ([`Outcome::figures`]), and `missed_deadlines` and `saved_share`.
+    /// Its figures ([`Outcome::figures`]), `missed_deadlines`, those of them that no number of slots makes (`hopeless_deadlines`), and `sooner_percent`.
     pub figures: Value,
 }
 
@@ -41,6 +42,7 @@ const UNMET: Column = ("short, slot·s", "unmet_demand_slot_s", 1);
 const RETURNED: Column = ("back p99, ms", "return_p99_ms", 0);
 const PREEMPTED: Column = ("preempted", "preemptions", 0);
 const MISSED: Column = ("missed", "missed_deadlines", 0);
+const HOPELESS: Column = ("of them never", "hopeless_deadlines", 0);
 const USED: Column = ("used", "utilization", 2);
 
 /// Of what all slots together bring, so much is nearly all: what is beyond it costs as many slots as the first half did on curves that flatten.
@@ -52,15 +54,22 @@ const NAME_WIDTH: usize = 18;
 const FIGURE_WIDTH: usize = 14;
 
 impl Ran {
-    /// Of what became of the jobs, with their deadlines.
+    /// Of what became of the jobs of a setup, with their deadlines.
     #[must_use]
-    pub fn of(case: Case, outcome: &Outcome, deadlines_ms: &[Option<u64>]) -> Self {
-        let mut figures = outcome.figures(deadlines_ms);
-        let missed = outcome.jobs.iter().zip(deadlines_ms).filter_map(|(job, deadline)| {
-            let done = job.completion_ms().map(|took| job.submitted_ms + took);
-            deadline.map(|deadline| done.is_none_or(|at| at > deadline))
+    pub fn of(case: Case, setup: &Setup, outcome: &Outcome) -> Self {
+        let deadlines_ms: Vec<Option<u64>> = setup.jobs.iter().map(|job| job.deadline_ms).collect();
+        let mut figures = outcome.figures(&deadlines_ms);
+        let missed = outcome.jobs.iter().zip(&setup.jobs).filter(|(of, job)| {
+            let done = of.completion_ms().map(|took| of.submitted_ms + took);
+            job.deadline_ms.is_some_and(|deadline| done.is_none_or(|at| at > deadline))
         });
-        figures["missed_deadlines"] = Value::from(missed.filter(|missed| *missed).count());
+        let (mut all, mut hopeless) = (0, 0);
+        for (_, job) in missed {
+            let soonest_ms = setup.soonest_ms(job).map(|ms| job.submitted_ms + ms);
+            all += 1;
+            hopeless += usize::from(job.deadline_ms < soonest_ms);
+        }
+        (figures["missed_deadlines"], figures["hopeless_deadlines"]) = (Value::from(all), Value::from(hopeless));
         Self { case, figures }
     }
 
@@ -104,6 +113,10 @@ impl Question {
         };
         if self != Self::Deadlines && ran.iter().any(Ran::has_deadlines) {
             columns.push(MISSED);
+        }
+        if ran.iter().any(|ran| ran.number("hopeless_deadlines") > 0.0) {
+            let after = columns.iter().position(|column| *column == MISSED).map_or(columns.len(), |at| at + 1);
+            columns.insert(after, HOPELESS);
         }
         // Where all of them are done it says nothing.
         if !same_jobs(ran) {
@@ -281,13 +294,16 @@ fn headroom(least: &Ran, ran: &[Ran]) -> String {
 }
 
 fn deadlines(least: &Ran, ran: &[Ran]) -> String {
-    let missed = |ran: &Ran| ran.number("missed_deadlines");
-    match ran.iter().find(|ran| missed(ran) == 0.0) {
+    let missed = |ran: &Ran| ran.number("missed_deadlines") - ran.number("hopeless_deadlines");
+    let hopeless = least.number("hopeless_deadlines");
+    // What cannot be made on any number of slots is no reason for more of them.
+    let which = if hopeless > 0.0 { "a deadline that it could make" } else { "its deadline" };
+    let mut said = match ran.iter().find(|ran| missed(ran) == 0.0) {
         Some(enough) if enough.case.at == least.case.at => {
-            format!("With {} slots no job misses its deadline: no more are needed.", enough.case.name)
+            format!("With {} slots no job misses {which}: no more are needed.", enough.case.name)
         }
         Some(enough) => format!(
-            "{} slots are the fewest of these with which no job misses its deadline; {:.0} % of them are in use in the mean. With {} slots {} jobs do.",
+            "{} slots are the fewest of these with which no job misses {which}; {:.0} % of them are in use in the mean. With {} slots {} jobs do.",
             enough.case.name,
             enough.number("utilization") * 100.0,
             least.case.name,
@@ -296,11 +312,18 @@ fn deadlines(least: &Ran, ran: &[Ran]) -> String {
         None => {
             let fewest = ran.iter().min_by(|a, b| missed(a).total_cmp(&missed(b))).unwrap_or(least);
             let (slots, left) = (&fewest.case.name, missed(fewest));
-            format!(
-                "None of these is enough: with {slots} slots {left} jobs still miss their deadlines. A deadline that is shorter than its job on the most slots that it can use is missed on any number."
-            )
+            let jobs = if left == 1.0 { "job still misses" } else { "jobs still miss" };
+            format!("None of these is enough: with {slots} slots {left} {jobs} {which}. More can be tried with --at.")
         }
+    };
+    if hopeless > 0.0 {
+        let jobs = if hopeless == 1.0 { "job has" } else { "jobs have" };
+        let _ = write!(
+            said,
+            " {hopeless} {jobs} less time than they would take alone, on the slots that they are fastest on: no number of slots helps them."
+        );
     }
+    said
 }
 
 fn growth(was: &Ran, more: &[Ran]) -> String {
@@ -378,16 +401,35 @@ mod tests {
 
     #[test]
     fn deadlines_are_counted_and_told() {
-        let of = |name, missed: u64| {
-            ran(name, json!({"missed_deadlines": missed, "deadline_attainment": 0.5, "utilization": 0.25}))
+        let hopeful = |name, missed: u64, hopeless: u64| {
+            let missed = json!({"missed_deadlines": missed, "hopeless_deadlines": hopeless});
+            let mut ran = ran(name, json!({"deadline_attainment": 0.5, "utilization": 0.25}));
+            if let (Some(all), Value::Object(missed)) = (ran.figures.as_object_mut(), missed) {
+                all.extend(missed);
+            }
+            ran
         };
+        let of = |name, missed| hopeful(name, missed, 0);
         let found = answer(Question::Deadlines, vec![of("8", 6), of("12", 1), of("16", 0)]);
         assert!(
             found.answer.starts_with("16 slots are the fewest") && found.answer.contains("With 8 slots 6"),
             "{found:?}"
         );
         let found = answer(Question::Deadlines, vec![of("8", 6), of("12", 1)]);
-        assert!(found.answer.contains("with 12 slots 1 jobs still miss"), "{found:?}");
+        assert!(found.answer.contains("with 12 slots 1 job still misses its deadline"), "{found:?}");
+        assert!(!found.table().contains("never"), "{found:?}");
+        let found = answer(Question::Deadlines, vec![hopeful("8", 6, 2), hopeful("12", 2, 2)]);
+        assert!(
+            found
+                .answer
+                .starts_with("12 slots are the fewest of these with which no job misses a deadline that it could make"),
+            "{found:?}"
+        );
+        assert!(
+            found.answer.contains("With 8 slots 4 jobs do. 2 jobs have less time than they would take alone"),
+            "{found:?}"
+        );
+        assert!(found.table().contains("of them never"), "{found:?}");
     }
 
     #[test]

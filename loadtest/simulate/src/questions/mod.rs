@@ -33,7 +33,7 @@ pub enum QuestionError {
     #[error("no fleet serves here, so nothing is lent; expected --inference and --demand")]
     NoFleets,
     /// No job has one.
-    #[error("no job of the recording has a deadline; expected the column deadline_s in some row of it")]
+    #[error("no job of the recording has a deadline; expected the column deadline_s in some row of it, or --deadlines")]
     NoDeadlines,
     /// Nothing to compare with.
     #[error("there is one policy; expected the one that there was, and after it those to compare with it")]
