@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn between_hosts_there_are_the_sums_of_hosts() {
         for memory in [Memory::Copied, Memory::Lent] {
-            for (hosts, workers, nodes) in [(&[0, 1, 0, 1][..], 8, 1), (&[0, 0, 0, 1, 1, 1], 6, 2), (&[0, 0, 1], 4, 1)]
+            for (hosts, workers, nodes) in [(&[0, 1, 0, 1][..], 8, 1), (&[0, 0, 0, 1, 1, 1], 6, 2), (&[0, 0, 1], 3, 1)]
             {
                 let groups = summed(hosts, workers, memory);
                 let here = |group: &&Group| hosts[group.me.0 as usize] == 0;
