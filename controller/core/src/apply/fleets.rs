@@ -2,9 +2,8 @@
 
 use crate::state::{Fleet, Server, Slot, SlotState, State};
 use events_schema::command::{OfferMode, Recall};
-use events_schema::device::SlotDevice;
 use events_schema::fact::ReclaimCause;
-use events_schema::{Digest, FleetId, ServerId, SlotId, TimeMs};
+use events_schema::{FleetId, ServerId, SlotId, TimeMs};
 
 pub(super) fn declared(
     state: &mut State,
@@ -120,34 +119,22 @@ fn recount(count: usize, was: bool, is: bool) -> usize {
     (count + usize::from(is)).saturating_sub(usize::from(was))
 }
 
-pub(super) fn agent_joined(
-    state: &mut State,
-    at: TimeMs,
-    id: &ServerId,
-    incarnation: u64,
-    slots: u16,
-    class: Digest,
-    address: &str,
-    devices: &[SlotDevice],
-) {
-    let known = state.servers.get(id).filter(|server| server.incarnation == incarnation);
-    if known.is_none() {
-        // A new process says itself what is wrong with the devices of its slots, and whoever started it answers for what they compute.
-        let unfit = state.slots_of(id).filter(|(_, slot)| slot.unfit().is_some());
-        let unfit: Vec<SlotId> = unfit.map(|(slot, _)| slot.clone()).collect();
-        for slot in &unfit {
-            change(state, slot, |slot| (slot.quarantined, slot.diverged) = (None, None));
+/// A process that is known already stays what it was: its reports count on, and it joined when it joined.
+pub(super) fn agent_joined(state: &mut State, id: &ServerId, mut joined: Server) {
+    match state.servers.get(id).filter(|server| server.incarnation == joined.incarnation) {
+        Some(known) => (joined.reports_through, joined.joined_at) = (known.reports_through, known.joined_at),
+        None => {
+            // A new process says itself what is wrong with the devices of its slots, and whoever started it answers for what they compute.
+            let unfit = state.slots_of(id).filter(|(_, slot)| slot.unfit().is_some());
+            let unfit: Vec<SlotId> = unfit.map(|(slot, _)| slot.clone()).collect();
+            for slot in &unfit {
+                change(state, slot, |slot| (slot.quarantined, slot.diverged) = (None, None));
+            }
         }
     }
-    let known = state.servers.get(id).filter(|server| server.incarnation == incarnation);
-    let reports_through = known.map_or(0, |server| server.reports_through);
-    let joined_at = known.map_or(Some(at), |server| server.joined_at);
-    let (connected, gone_at) = (true, None);
-    let (address, devices) = (address.to_owned(), devices.to_vec());
-    let server = Server { incarnation, reports_through, slots, class, address, connected, gone_at, devices, joined_at };
-    state.slots.note_server(id, Some(&server));
-    state.servers.insert(id.clone(), server);
-    state.newest_join = state.newest_join.max(joined_at);
+    state.newest_join = state.newest_join.max(joined.joined_at);
+    state.slots.note_server(id, Some(&joined));
+    state.servers.insert(id.clone(), joined);
 }
 
 pub(super) fn quarantined(state: &mut State, slot: &SlotId, reason: &str) {

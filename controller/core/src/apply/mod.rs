@@ -13,7 +13,7 @@ mod jobs;
 pub(crate) mod version_one;
 
 use crate::state::troubles::{Damage, GivenUp, Loss, Restart, Straggler, Unreadable};
-use crate::state::{Link, State};
+use crate::state::{Link, Server, State};
 use events_schema::TimeMs;
 use events_schema::fact::Fact;
 
@@ -113,7 +113,21 @@ impl State {
                 generations::diverged(self, at, job, verdict);
             }
             Fact::AgentJoined { server, incarnation, slots, class, address, devices } => {
-                fleets::agent_joined(self, at, server, *incarnation, *slots, *class, address, devices);
+                let (incarnation, slots, class) = (*incarnation, *slots, *class);
+                let (address, devices, joined_at) = (address.clone(), devices.clone(), Some(at));
+                let (reports_through, connected, gone_at) = (0, true, None);
+                let joined = Server {
+                    incarnation,
+                    reports_through,
+                    slots,
+                    class,
+                    address,
+                    connected,
+                    gone_at,
+                    devices,
+                    joined_at,
+                };
+                fleets::agent_joined(self, server, joined);
             }
             Fact::AgentGone { server } => fleets::agent_gone(self, at, server),
             Fact::ReportsTaken { server, incarnation, through } => {

@@ -33,7 +33,7 @@ async fn members_of_two_hosts_become_the_model_of_one_process_also_when_one_is_k
     document["steps"] = 6_000.into();
     let expected = plain_digest(&client, &system.service.ready().store_url, &document).await;
     let id = submit(&client, &document, "apart").await;
-    let trains = |members: u32| {
+    let trains = |members: u16| {
         move |j: &gateway_api::Job| j.is_over() || j.progress.as_ref().is_some_and(|p| p.members == members)
     };
     let together = until(&client, &id, "two members on each host", trains(4)).await;
