@@ -176,19 +176,31 @@ pub(crate) fn s3_of(
 }
 
 fn s3(url: &Url, settings: impl IntoIterator<Item = (String, String)>) -> Result<AmazonS3, OpenStoreError> {
+    s3_builder(url, settings)?.build().map_err(|source| OpenStoreError::Setup { address: shown(url), source })
+}
+
+fn s3_builder(
+    url: &Url,
+    settings: impl IntoIterator<Item = (String, String)>,
+) -> Result<AmazonS3Builder, OpenStoreError> {
     let retry =
         RetryConfig { max_retries: CLIENT_RETRIES_MAX, retry_timeout: CLIENT_RETRY_TIME_MAX, ..RetryConfig::default() };
-    let mut builder = AmazonS3Builder::new().with_url(url.as_str()).with_retry(retry);
+    let (mut given, mut encrypted) = (Vec::new(), true);
     // An empty variable is one that is not set.
     for (name, value) in settings.into_iter().filter(|(_, value)| !value.is_empty()) {
         let Ok(key) = name.to_ascii_lowercase().parse() else { continue };
-        // The client panics at its first request to such an address.
-        if matches!(key, AmazonS3ConfigKey::Endpoint | AmazonS3ConfigKey::S3Endpoint) && !is_server(&value) {
-            return Err(OpenStoreError::Endpoint { name, value: without_secrets(&value) });
+        if matches!(key, AmazonS3ConfigKey::Endpoint | AmazonS3ConfigKey::S3Endpoint) {
+            // The client panics at its first request to such an address.
+            if !is_server(&value) {
+                return Err(OpenStoreError::Endpoint { name, value: without_secrets(&value) });
+            }
+            encrypted &= Url::parse(&value).is_ok_and(|endpoint| endpoint.scheme() == "https");
         }
-        builder = builder.with_config(key, value);
+        given.push((key, value));
     }
-    builder.build().map_err(|source| OpenStoreError::Setup { address: shown(url), source })
+    // By TLS a body arrives as it was sent: its SHA-256 in the request's signature would be one more pass over all that is written, and the slowest.
+    let builder = AmazonS3Builder::new().with_url(url.as_str()).with_retry(retry).with_unsigned_payload(encrypted);
+    Ok(given.into_iter().fold(builder, |builder, (key, value)| builder.with_config(key, value)))
 }
 
 fn is_server(text: &str) -> bool {
@@ -268,6 +280,21 @@ mod tests {
                 open_store_with("s3://bucket/x", [(name.to_owned(), value.to_owned())]).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn bodies_are_signed_where_nothing_else_protects_them() {
+        let unsigned = |settings: &[(&str, &str)]| {
+            let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let builder = s3_builder(&Url::parse("s3://bucket/x").unwrap(), settings).unwrap();
+            builder.get_config_value(&AmazonS3ConfigKey::UnsignedPayload).unwrap()
+        };
+        let (plain, own) = (("AWS_ENDPOINT", "http://127.0.0.1:9000"), ("AWS_UNSIGNED_PAYLOAD", "false"));
+        assert_eq!(unsigned(&[]), "true");
+        assert_eq!(unsigned(&[("AWS_ENDPOINT_URL", "https://s3.example")]), "true");
+        assert_eq!(unsigned(&[plain]), "false");
+        assert_eq!(unsigned(&[plain, ("AWS_ENDPOINT_URL_S3", "https://s3.example")]), "false");
+        assert_eq!(unsigned(&[own]), "false", "what is said counts");
     }
 
     #[tokio::test]
