@@ -12,8 +12,8 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use std::io::Cursor;
 use std::sync::Arc;
 use storage::checkpoint::{
-    CheckpointWriteError, Manifest, RestoreError, cut_shards, delete, read_manifest, read_model, read_replica,
-    replica_digest, write_manifest, write_model, write_shard,
+    CheckpointWriteError, Manifest, RestoreError, ShardElements, cut_shards, delete, read_manifest, read_model,
+    read_replica, replica_digest, write_manifest, write_model, write_shard,
 };
 use storage::dataset::{CsvOptions, import_csv, load_metadata, register_digits, remove};
 use storage::keys::CheckpointName;
@@ -106,10 +106,11 @@ async fn checkpoints(store: &Arc<dyn ObjectStore>) {
     let (job, generation, step) = (JobId::parse("job-contract").unwrap(), Generation(2), Step(9));
     let name = CheckpointName { job: job.clone(), generation, step, writer: Some(WriterToken([5; 16])) };
     // Large enough that shards go up in parts.
-    let replica: Vec<f32> = (0..6_000_000).map(|i| i as f32 * 0.5).collect();
+    let replica: Arc<Vec<f32>> = Arc::new((0..6_000_000).map(|i| i as f32 * 0.5).collect());
     let mut shards = Vec::new();
     for range in cut_shards(replica.len() as u64, 2) {
-        shards.push(write_shard(store, &name, range, range.of(&replica).unwrap()).await.unwrap());
+        let elements = ShardElements::of(range, Arc::clone(&replica));
+        shards.push(write_shard(store, &name, range, &elements).await.unwrap());
     }
     let manifest = Manifest {
         format_version: 1,

@@ -55,7 +55,7 @@ const LOG_ROWS: &[&str] = &[
     "kafka append, 1 in flight",
     "kafka append, 256 in flight",
 ];
-const STORE_ROWS: &[&str] = &["partition read", "checkpoint write"];
+const STORE_ROWS: &[&str] = &["partition read", "checkpoint write", "checkpoint read"];
 const REDUCE_ROWS: &[&str] = &["reduce 100 MB, 2 processes", "reduce 100 MB, 4 processes"];
 const LARGE_REDUCE_ROWS: &[&str] = &["reduce 1 GB, 2 processes"];
 const STEP_ROWS: &[&str] = &["elastic loop step", "logical workers on one executor", "two executors of a host"];

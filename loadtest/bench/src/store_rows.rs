@@ -1,4 +1,5 @@
-//! Reading partitions against reading the same bytes from a bare file, and writing checkpoints against writing a bare file.
+//! Reading partitions against reading the same bytes from a bare file, writing checkpoints against writing a bare file, and reading them against what the
+//! store gives to who checks nothing.
 //! Everything is read warm: the page cache serves both sides.
 
 use crate::Effort;
@@ -8,12 +9,15 @@ use events_schema::dataset::Samples;
 use events_schema::job::JobSpec;
 use events_schema::{DatasetName, Digest, Generation, JobId, Rank, Step};
 use loadtest_harness::HarnessError;
+use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::json;
 use std::io::{Cursor, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use storage::checkpoint::{Manifest, cut_shards, replica_digest, write_manifest, write_shard};
+use storage::checkpoint::{
+    Manifest, ShardElements, cut_shards, read_replica, replica_digest, write_manifest, write_shard,
+};
 use storage::dataset::{IdxOptions, import_idx};
 use storage::keys::CheckpointName;
 use storage::{Loader, LoaderLimits};
@@ -23,14 +27,16 @@ const SIDE: u32 = 32;
 /// Samples of a step: one read of the loader.
 const STEP_ROWS: u64 = 256;
 
-type Store = Arc<dyn object_store::ObjectStore>;
+type Store = Arc<dyn ObjectStore>;
 
-/// Both rows.
+/// All of them.
 pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
     let address = format!("file://{}", folder.join("store").display());
     let store =
         storage::open_store(&address).map_err(|e| HarnessError::local("the bench's store cannot be opened", e))?;
-    Ok(vec![partition_read(&store, folder, effort).await?, checkpoint_write(&store, folder, effort).await?])
+    let partitions = partition_read(&store, folder, effort).await?;
+    let (written, last) = checkpoint_write(&store, folder, effort).await?;
+    Ok(vec![partitions, written, checkpoint_read(&store, last, effort).await?])
 }
 
 async fn partition_read(store: &Store, folder: &Path, effort: Effort) -> Result<Row, HarnessError> {
@@ -94,34 +100,60 @@ fn idx(sizes: &[u32], bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-async fn checkpoint_write(store: &Store, folder: &Path, effort: Effort) -> Result<Row, HarnessError> {
+/// A checkpoint in the store.
+type Written = (CheckpointName, Manifest);
+
+async fn checkpoint_write(store: &Store, folder: &Path, effort: Effort) -> Result<(Row, Written), HarnessError> {
     let elements = effort.pick(4_000_000u64, 16_000_000);
-    let replica: Vec<f32> = (0..elements).map(|i| i as f32 * 1e-3).collect();
+    let replica: Arc<Vec<f32>> = Arc::new((0..elements).map(|i| i as f32 * 1e-3).collect());
     let bytes: Vec<u8> = replica.iter().flat_map(|x| x.to_le_bytes()).collect();
     let spec =
         spec(&json!({"name": "bench", "model": {"kind": "mlp"}, "dataset": "bench", "batch_size": 1, "epochs": 1}))?;
     let job = JobId::parse("job-bench").map_err(|e| HarnessError::plain(e.to_string()))?;
-    let mut times = Vec::new();
-    let mut raw_times = Vec::new();
+    let (mut times, mut raw_times, mut last) = (Vec::new(), Vec::new(), None);
     for round in 0..effort.pick(3u64, 7) {
         let begun = Instant::now();
         raw_write(&folder.join(format!("raw-checkpoint-{round}")), &bytes)
             .map_err(|e| HarnessError::local("the bare file cannot be written", e))?;
         raw_times.push(begun.elapsed());
         let begun = Instant::now();
-        write_one(store, &job, &spec, Step(round), &replica)
-            .await
-            .map_err(|e| HarnessError::local("the bench's checkpoint cannot be written", e))?;
+        let written = write_one(store, &job, &spec, Step(round), &replica).await;
+        last = Some(written.map_err(|e| HarnessError::local("the bench's checkpoint cannot be written", e))?);
         times.push(begun.elapsed());
     }
     let (time, raw) = (Times::of(times), Times::of(raw_times));
-    Ok(Row {
+    let row = Row {
         name: "checkpoint write",
         value: time.median(),
         unit: "ms",
         baseline_name: "ms a bare file with fsync",
         baseline: raw.median(),
         note: format!("{} MB, digests and manifest included", bytes.len() / 1_000_000),
+    };
+    Ok((row, last.ok_or_else(|| HarnessError::plain("no checkpoint was written"))?))
+}
+
+async fn checkpoint_read(store: &Store, (name, manifest): Written, effort: Effort) -> Result<Row, HarnessError> {
+    let (mut times, mut raw_times) = (Vec::new(), Vec::new());
+    for _ in 0..effort.pick(3, 7) {
+        let begun = Instant::now();
+        for shard in &manifest.shards {
+            let got = async { store.get(&shard.key.as_str().into()).await?.bytes().await }.await;
+            got.map_err(|e| HarnessError::local("the bench's shards cannot be read", e))?;
+        }
+        raw_times.push(begun.elapsed());
+        let begun = Instant::now();
+        let read = read_replica(store, &name, &manifest).await;
+        read.map_err(|e| HarnessError::local("the bench's checkpoint cannot be read", e))?;
+        times.push(begun.elapsed());
+    }
+    Ok(Row {
+        name: "checkpoint read",
+        value: Times::of(times).median(),
+        unit: "ms",
+        baseline_name: "ms the same objects, unchecked",
+        baseline: Times::of(raw_times).median(),
+        note: format!("{} MB, checked shard by shard and as a whole", manifest.shard_bytes() / 1_000_000),
     })
 }
 
@@ -130,13 +162,14 @@ async fn write_one(
     job: &JobId,
     spec: &JobSpec,
     step: Step,
-    replica: &[f32],
-) -> Result<(), storage::checkpoint::CheckpointWriteError> {
+    replica: &Arc<Vec<f32>>,
+) -> Result<Written, storage::checkpoint::CheckpointWriteError> {
     let generation = Generation(1);
     let name = CheckpointName { job: job.clone(), generation, step, writer: None };
     let mut shards = Vec::new();
     for range in cut_shards(replica.len() as u64, 1) {
-        shards.push(write_shard(store, &name, range, range.of(replica).unwrap_or_default()).await?);
+        let elements = ShardElements::of(range, Arc::clone(replica));
+        shards.push(write_shard(store, &name, range, &elements).await?);
     }
     let manifest = Manifest {
         format_version: storage::checkpoint::FORMAT_VERSION,
@@ -150,7 +183,8 @@ async fn write_one(
         shards,
         written_by: None,
     };
-    write_manifest(store, &name, &manifest).await.map(|_| ())
+    write_manifest(store, &name, &manifest).await?;
+    Ok((name, manifest))
 }
 
 fn raw_write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {

@@ -3,6 +3,7 @@
 use crate::keys::CheckpointName;
 use events_schema::{Digest, Generation, JobId, Step};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// The format's number; a reader refuses any other.
 pub const FORMAT_VERSION: u32 = 1;
@@ -10,8 +11,6 @@ pub const FORMAT_VERSION: u32 = 1;
 pub const THIS_BUILD: &str = concat!("ebb ", env!("CARGO_PKG_VERSION"));
 /// Most shards: more members than a job can have.
 const SHARDS_MAX: usize = 1024;
-/// Elements of which bytes are hashed at once; any number gives the same digest.
-const DIGEST_ELEMENTS: usize = 16_384;
 
 /// A stretch of the flat replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,10 +24,18 @@ pub struct ShardRange {
 }
 
 impl ShardRange {
-    /// Its place in a replica, `None` if that is too short.
+    /// Its place in a replica of so many elements, `None` if that is too short.
+    #[must_use]
+    pub fn place(&self, replica_len: usize) -> Option<Range<usize>> {
+        let first = usize::try_from(self.first_element).ok()?;
+        let end = first.checked_add(usize::try_from(self.elements).ok()?)?;
+        (end <= replica_len).then_some(first..end)
+    }
+
+    /// Its elements in a replica, `None` if that is too short.
     #[must_use]
     pub fn of<'a>(&self, replica: &'a [f32]) -> Option<&'a [f32]> {
-        replica.get(usize::try_from(self.first_element).ok()?..)?.get(..usize::try_from(self.elements).ok()?)
+        replica.get(self.place(replica.len())?)
     }
 }
 
@@ -212,18 +219,21 @@ fn build_of(written_by: Option<&str>) -> String {
 /// BLAKE3 of a replica's little-endian bytes.
 #[must_use]
 pub fn replica_digest(replica: &[f32]) -> Digest {
-    let mut hasher = blake3::Hasher::new();
-    for block in replica.chunks(DIGEST_ELEMENTS) {
-        hasher.update(&little_endian(block));
-    }
-    Digest(*hasher.finalize().as_bytes())
+    Digest::of(bytes_of(replica))
 }
 
-/// The little-endian bytes of some elements.
-pub(super) fn little_endian(elements: &[f32]) -> Vec<u8> {
-    let mut bytes = vec![0; elements.len() * 4];
-    for (slot, element) in bytes.chunks_exact_mut(4).zip(elements) {
-        slot.copy_from_slice(&element.to_le_bytes());
-    }
-    bytes
+// Elements are hashed and stored as they lie in memory.
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "the format is little-endian, and so is every processor that Ebb is built for"
+);
+
+/// The bytes of some elements.
+pub(super) fn bytes_of(elements: &[f32]) -> &[u8] {
+    bytemuck::cast_slice(elements)
+}
+
+/// The same, to be read into.
+pub(super) fn bytes_of_mut(elements: &mut [f32]) -> &mut [u8] {
+    bytemuck::cast_slice_mut(elements)
 }

@@ -16,8 +16,8 @@ pub use manifest::{
 };
 pub(crate) use model::MODEL_BYTES_MAX;
 pub use model::{read_model, write_model};
-pub use read::{RestoreError, read_manifest, read_range, read_replica};
-pub use write::{CheckpointWriteError, delete, write_manifest, write_shard};
+pub use read::{RestoreError, read_manifest, read_replica};
+pub use write::{CheckpointWriteError, ShardElements, delete, write_manifest, write_shard};
 
 #[cfg(test)]
 mod tests;

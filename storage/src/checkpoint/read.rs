@@ -1,21 +1,30 @@
-//! Restoring: manifest, then shards by any number of readers, every byte checked. Nothing damaged is ever returned.
+//! Restoring: manifest, then shards, every byte checked. Nothing damaged is ever returned.
 
-use super::manifest::{Manifest, ManifestError, ShardRecord, replica_digest};
+use super::manifest::{Manifest, ManifestError, ShardRecord, bytes_of_mut};
 use super::write::TENSOR;
 use crate::keys::CheckpointName;
 use crate::object::{Object, WholeError};
 use crate::retry::StoreFault;
+use bytes::Bytes;
 use events_schema::Digest;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::ObjectStore;
-use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use tokio::sync::mpsc::{Sender, channel};
 
 /// A manifest of [`super::manifest::FORMAT_VERSION`] with the most shards is smaller.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
-/// Shards read at once.
-const SHARDS_IN_FLIGHT_MAX: usize = 4;
+/// Bytes of one request: asking takes little beside what is given.
+const PIECE_BYTES: u64 = 8 << 20;
+/// Requests on their way at once, 64 MiB of memory: one connection seldom gives all that a network does.
+const PIECES_MAX: usize = 8;
+/// Pieces that are there and wait to be checked.
+const PIECES_WAITING_MAX: usize = 2;
+/// Bytes that are checked at once; any number gives the same.
+const CHECKED_BYTES: usize = 256 << 10;
 
 /// Why a checkpoint cannot be used. [`RestoreError::Store`] may pass: try again later. [`RestoreError::Format`]: stop, another build
 /// reads it, and what was trained since the checkpoint before it must not be thrown away. The others: use the checkpoint before it.
@@ -56,16 +65,6 @@ pub enum RestoreError {
         #[source]
         source: ManifestError,
     },
-    /// The caller asked for elements that are not there. Stop.
-    #[error("elements {first}..{end} lie outside a replica of {replica_len} elements")]
-    Outside {
-        /// First element asked for.
-        first: u64,
-        /// End of what was asked for.
-        end: u64,
-        /// Elements of the replica.
-        replica_len: u64,
-    },
 }
 
 impl RestoreError {
@@ -77,7 +76,7 @@ impl RestoreError {
             | Self::Corrupt { key, .. }
             | Self::Manifest { key, .. }
             | Self::Format { key, .. } => Some(key),
-            Self::Store(_) | Self::Outside { .. } => None,
+            Self::Store(_) => None,
         }
     }
 
@@ -109,14 +108,22 @@ pub async fn read_manifest(store: &Arc<dyn ObjectStore>, name: &CheckpointName) 
     })
 }
 
-/// The whole flat replica, checked shard by shard and as a whole.
+/// The whole flat replica, checked shard by shard and as a whole. What is there is checked while the rest is on its way, so that reading takes as long as
+/// the longer of the two; beside the replica only what is on its way is in memory.
 pub async fn read_replica(
     store: &Arc<dyn ObjectStore>,
     name: &CheckpointName,
     manifest: &Manifest,
 ) -> Result<Vec<f32>, RestoreError> {
-    let replica = read_range(store, manifest, 0..manifest.replica_len).await?;
-    let found = replica_digest(&replica);
+    let unusable = |source| RestoreError::Manifest { key: name.manifest(), source };
+    manifest.check().map_err(unusable)?;
+    let (sender, mut pieces) = channel(PIECES_WAITING_MAX);
+    let checked = manifest.clone();
+    let checking = tokio::task::spawn_blocking(move || assemble(&checked, || pieces.blocking_recv()));
+    let sent = send_pieces(store, &manifest.shards, sender).await;
+    let assembled = checking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    sent?;
+    let (replica, found) = assembled?;
     if found != manifest.replica_digest {
         return Err(RestoreError::Corrupt {
             key: name.manifest(),
@@ -126,56 +133,88 @@ pub async fn read_replica(
     Ok(replica)
 }
 
-/// Some elements of the replica. Reads, and checks, only the shards that hold them.
-pub async fn read_range(
+/// Sends the bytes of these objects, in order, until they are there or nobody wants them.
+async fn send_pieces(
     store: &Arc<dyn ObjectStore>,
-    manifest: &Manifest,
-    elements: Range<u64>,
-) -> Result<Vec<f32>, RestoreError> {
-    if elements.start > elements.end || elements.end > manifest.replica_len {
-        return Err(RestoreError::Outside {
-            first: elements.start,
-            end: elements.end,
-            replica_len: manifest.replica_len,
-        });
+    shards: &[ShardRecord],
+    sender: Sender<Bytes>,
+) -> Result<(), RestoreError> {
+    // An object that is too short would be asked for what it lacks again and again, as the store may be at fault.
+    let mut heads = stream::iter(shards.iter().map(|shard| check_length(store, shard).boxed())).buffered(PIECES_MAX);
+    while heads.try_next().await?.is_some() {}
+    let places = shards.iter().flat_map(|shard| {
+        let object = Object::of_key(store, &shard.key);
+        let starts = (0..shard.bytes).step_by(PIECE_BYTES as usize);
+        starts.map(move |start| (object.clone(), start..(start + PIECE_BYTES).min(shard.bytes)))
+    });
+    let piece = |(object, place): (Object, Range<u64>)| async move { object.range(place, None).await }.boxed();
+    let mut pieces = stream::iter(places.map(piece)).buffered(PIECES_MAX);
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|fault| RestoreError::of(fault.into()))?;
+        if sender.send(piece).await.is_err() {
+            // What came before is damaged, which whoever checks it says.
+            return Ok(());
+        }
     }
-    let wanted = manifest
-        .shards
-        .iter()
-        .filter(|s| s.first_element < elements.end && s.first_element + s.elements > elements.start);
-    // Boxed, because the compiler cannot name the lifetime of the closure's future otherwise.
-    let mut shards =
-        stream::iter(wanted.map(|shard| Box::pin(read_shard(store, shard)))).buffered(SHARDS_IN_FLIGHT_MAX);
-    let mut out = Vec::with_capacity((elements.end - elements.start) as usize);
-    while let Some((first, bytes)) = shards.try_next().await? {
-        let end = first + bytes.len() as u64 / 4;
-        let from = elements.start.max(first) - first;
-        let to = elements.end.min(end) - first;
-        out.extend(bytes[from as usize * 4..to as usize * 4].as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)));
-    }
-    Ok(out)
+    Ok(())
 }
 
-/// One shard's first element and little-endian elements.
-async fn read_shard(store: &Arc<dyn ObjectStore>, shard: &ShardRecord) -> Result<(u64, bytes::Bytes), RestoreError> {
-    let corrupt = |problem: String| RestoreError::Corrupt { key: shard.key.clone(), problem };
-    let file = Object::of_key(store, &shard.key).whole(shard.bytes).await.map_err(RestoreError::of)?;
-    if file.len() as u64 != shard.bytes {
-        return Err(corrupt(format!("{} bytes instead of {}", file.len(), shard.bytes)));
+async fn check_length(store: &Arc<dyn ObjectStore>, shard: &ShardRecord) -> Result<(), RestoreError> {
+    let found = Object::of_key(store, &shard.key).head().await.map_err(|fault| RestoreError::of(fault.into()))?.size;
+    let problem = format!("{found} bytes instead of {}", shard.bytes);
+    if found == shard.bytes { Ok(()) } else { Err(RestoreError::Corrupt { key: shard.key.clone(), problem }) }
+}
+
+/// Puts a replica together from its shards' bytes, which come in order; gives its digest too. Bytes that do not come are somebody else's to explain.
+fn assemble(manifest: &Manifest, mut next: impl FnMut() -> Option<Bytes>) -> Result<(Vec<f32>, Digest), RestoreError> {
+    let mut replica = vec![0.0; manifest.replica_len as usize];
+    let mut rest = bytes_of_mut(&mut replica);
+    let mut whole = blake3::Hasher::new();
+    for shard in &manifest.shards {
+        let corrupt = |problem: String| RestoreError::Corrupt { key: shard.key.clone(), problem };
+        let (mut hasher, mut header, mut left) = (blake3::Hasher::new(), Vec::new(), shard.bytes);
+        let header_len = (shard.bytes - shard.elements * 4) as usize;
+        while left > 0 {
+            let Some(piece) = next() else { return Ok((Vec::new(), Digest([0; 32]))) };
+            left = left.saturating_sub(piece.len() as u64);
+            // A chunk is hashed twice and copied while the processor's cache holds it.
+            for chunk in piece.chunks(CHECKED_BYTES) {
+                hasher.update(chunk);
+                let (of_header, elements) = chunk.split_at(chunk.len().min(header_len - header.len()));
+                header.extend_from_slice(of_header);
+                whole.update(elements);
+                let (room, after) = rest.split_at_mut(elements.len());
+                room.copy_from_slice(elements);
+                rest = after;
+            }
+        }
+        let found = Digest(*hasher.finalize().as_bytes());
+        if found != shard.blake3 {
+            return Err(corrupt(format!("its BLAKE3 is {found} instead of {}", shard.blake3)));
+        }
+        check_header(&header, shard.elements).map_err(corrupt)?;
     }
-    let found = Digest::of(&file);
-    if found != shard.blake3 {
-        return Err(corrupt(format!("its BLAKE3 is {found} instead of {}", shard.blake3)));
+    let digest = Digest(*whole.finalize().as_bytes());
+    Ok((replica, digest))
+}
+
+/// Whether a safetensors file that begins so holds one tensor [`TENSOR`] of so many elements, and nothing behind it.
+fn check_header(header: &[u8], elements: u64) -> Result<(), String> {
+    #[derive(Deserialize)]
+    struct Tensor {
+        dtype: String,
+        shape: Vec<u64>,
+        data_offsets: [u64; 2],
     }
-    let tensors = SafeTensors::deserialize(&file).map_err(|e| corrupt(e.to_string()))?;
-    let tensor = tensors.tensor(TENSOR).map_err(|e| corrupt(e.to_string()))?;
-    if tensor.dtype() != Dtype::F32 || tensor.data().len() as u64 != shard.elements.saturating_mul(4) {
-        return Err(corrupt(format!(
-            "{:?} of shape {:?} instead of {} 32-bit floats",
-            tensor.dtype(),
-            tensor.shape(),
-            shard.elements
-        )));
+    let (length, text) = header.split_first_chunk().ok_or("it has no header")?;
+    if u64::from_le_bytes(*length) != text.len() as u64 {
+        return Err(format!("its header has {} bytes instead of {}", u64::from_le_bytes(*length), text.len()));
     }
-    Ok((shard.first_element, file.slice_ref(tensor.data())))
+    let mut tensors: BTreeMap<String, serde_json::Value> = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+    let tensor = tensors.remove(TENSOR).ok_or_else(|| format!("it has no tensor `{TENSOR}`"))?;
+    let Tensor { dtype, shape, data_offsets } = serde_json::from_value(tensor).map_err(|e| e.to_string())?;
+    if dtype != "F32" || data_offsets != [0, elements.saturating_mul(4)] {
+        return Err(format!("{dtype} of shape {shape:?} instead of {elements} 32-bit floats"));
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Writing a checkpoint: shards by all members, then the manifest by the leader. Also its removal, in the other order.
 
-use super::manifest::{FORMAT_VERSION, Manifest, ManifestError, ShardRange, ShardRecord, little_endian};
+use super::manifest::{FORMAT_VERSION, Manifest, ManifestError, ShardRange, ShardRecord, bytes_of};
 use crate::keys::CheckpointName;
 use crate::object::Object;
 use crate::retry::StoreFault;
@@ -10,13 +10,14 @@ use futures::TryStreamExt;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use serde_json::json;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Name of the one tensor of a shard.
 pub(super) const TENSOR: &str = "replica";
 
-/// Elements that are encoded at once: a millisecond of hashing.
-const ENCODED_ELEMENTS: usize = 1 << 18;
+/// Bytes that are hashed at once: a fifth of a millisecond.
+const HASHED_BYTES: usize = 1 << 20;
 
 /// Why a checkpoint was not written or removed.
 #[derive(Debug, thiserror::Error)]
@@ -54,35 +55,67 @@ pub enum CheckpointWriteError {
     },
 }
 
+/// The elements of a shard, wherever they lie: they are written from there, and can be read by others meanwhile.
+#[derive(Clone)]
+pub struct ShardElements {
+    within: Arc<Vec<f32>>,
+    place: Range<usize>,
+}
+
+impl ShardElements {
+    /// All of these.
+    #[must_use]
+    pub fn all(elements: Arc<Vec<f32>>) -> Self {
+        Self { place: 0..elements.len(), within: elements }
+    }
+
+    /// Those of a shard within the replica; none if that is too short.
+    #[must_use]
+    pub fn of(range: ShardRange, replica: Arc<Vec<f32>>) -> Self {
+        Self { place: range.place(replica.len()).unwrap_or_default(), within: replica }
+    }
+
+    fn len(&self) -> usize {
+        self.place.len()
+    }
+}
+
+impl AsRef<[u8]> for ShardElements {
+    /// As they are stored.
+    fn as_ref(&self) -> &[u8] {
+        bytes_of(&self.within[self.place.clone()])
+    }
+}
+
 /// Writes one shard as a safetensors file with the tensor `replica` of shape `[elements]`. `elements` are the shard's own,
-/// copied out of the replica at the boundary: `range.of(&replica)`.
+/// as they were at the boundary.
 ///
-/// Beside `elements` only the parts on their way are in memory. The object is durable when this returns.
+/// They are hashed and sent from where they lie; an attempt that was given up may hold on to them when this returns. The object is durable then.
 pub async fn write_shard(
     store: &Arc<dyn ObjectStore>,
     name: &CheckpointName,
     range: ShardRange,
-    elements: &[f32],
+    elements: &ShardElements,
 ) -> Result<ShardRecord, CheckpointWriteError> {
     if elements.len() as u64 != range.elements {
         return Err(CheckpointWriteError::Outside { index: range.index, replica_len: elements.len() });
     }
     let key = name.shard(range.index);
-    let header = Bytes::from(header(name, range));
-    let encoded = || {
-        std::iter::once(header.clone())
-            .chain(elements.chunks(ENCODED_ELEMENTS).map(|block| Bytes::from(little_endian(block))))
+    let body = [Bytes::from(header(name, range)), Bytes::from_owner(elements.clone())];
+    let bytes = body.iter().map(|part| part.len() as u64).sum();
+    // Beside sending, as most of that is waiting.
+    let hashing = async {
+        let mut hasher = blake3::Hasher::new();
+        for chunk in body.iter().flat_map(|part| part.chunks(HASHED_BYTES)) {
+            hasher.update(chunk);
+            // The runtime also carries the job's own traffic.
+            tokio::task::yield_now().await;
+        }
+        Digest(*hasher.finalize().as_bytes())
     };
-    let mut hasher = blake3::Hasher::new();
-    let mut bytes = 0;
-    for chunk in encoded() {
-        bytes += chunk.len() as u64;
-        hasher.update(&chunk);
-        // The runtime also carries the job's own traffic.
-        tokio::task::yield_now().await;
-    }
-    Object::of_key(store, &key).put(bytes, encoded).await?;
-    let blake3 = Digest(*hasher.finalize().as_bytes());
+    let object = Object::of_key(store, &key);
+    let (blake3, sent) = futures::join!(hashing, object.put(bytes, || body.iter().cloned()));
+    sent?;
     Ok(ShardRecord { key, first_element: range.first_element, elements: range.elements, bytes, blake3 })
 }
 

@@ -1,9 +1,11 @@
-//! Writes shards, manifests and the final model behind the training, on a thread of its own with a bounded queue.
+//! Writes shards, manifests and the final model, on threads of its own with bounded queues: one of what is written behind the training, one of what the job
+//! stands still for, which waits for nothing of the former.
 //!
-//! The trainer hands over a reference to its replica, not a copy. This thread copies its shard out, hashes the whole and lets go; if the
-//! trainer's next update comes sooner than that, it waits, or works on a copy where this thread has something else to write first. So training
+//! The trainer hands over a reference to its replica, not a copy. Behind the training a shard is copied out, the whole is hashed and let go; if the
+//! trainer's next update comes sooner than that, it waits, or works on a copy where there is something else to write first. So training
 //! pauses for one copy at most, and usually not at all. The shard is copied into the memory of the one before: memory that is touched for the first time
-//! takes ten times as long. Reading is in `restore.rs`.
+//! takes ten times as long. All the rest, which is most of it, is done by threads that give way to those that train. What the job stands still for is read
+//! where it lies, and written at full speed. Reading is in `restore.rs`.
 //!
 //! Next on a job's path: `storage/src/checkpoint/mod.rs`.
 
@@ -16,17 +18,24 @@ use object_store::ObjectStore;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 use storage::checkpoint::{
-    CheckpointWriteError, FORMAT_VERSION, Manifest, ShardRange, ShardRecord, THIS_BUILD, cut_shards, replica_digest,
-    write_manifest, write_model, write_shard,
+    CheckpointWriteError, FORMAT_VERSION, Manifest, ShardElements, ShardRange, ShardRecord, THIS_BUILD, cut_shards,
+    replica_digest, write_manifest, write_model, write_shard,
 };
 use storage::keys::CheckpointName;
+use tokio::runtime::Runtime;
 use workers_session::{CheckpointId, ShardWritten};
 
-/// Tasks waiting: a shard, and a manifest of the one before.
+/// Tasks waiting for a thread: a shard, and a manifest of the one before.
 const TASKS_MAX: usize = 2;
+/// By how much threads that write behind the training are nicer than those that train. Beside these they get a tenth of a processor that is asked for by
+/// both, so that a checkpoint always ends, and all that nobody else wants.
+const NICER_BY: i32 = 10;
+/// Threads that move what is written behind the training; a store that is a folder has more, by the same priority.
+const BEHIND_THREADS: usize = 1;
 /// For how long the order is awaited that says by what a generation's objects are named: the leader's word of it may come first.
 const TOKEN_WAIT: Duration = Duration::from_secs(5);
 
@@ -73,17 +82,25 @@ impl Task {
     }
 }
 
-/// The writing thread.
+/// The writing threads.
 pub struct CheckpointWriter {
-    tasks: SyncSender<Task>,
+    /// Of what is written behind the training.
+    behind: Lane,
+    /// Of what the job stands still for.
+    needed: Lane,
     /// What may not be left out and found no room. At most a shard, a manifest and the model: of memberships before nothing is kept.
     backlog: VecDeque<Task>,
+}
+
+/// The way to one of the threads.
+struct Lane {
+    tasks: SyncSender<Task>,
     /// Tasks that the thread has, or will take next.
-    under_way: usize,
+    under_way: Arc<AtomicUsize>,
 }
 
 struct Writer {
-    runtime: Arc<tokio::runtime::Runtime>,
+    runtime: Arc<Runtime>,
     store: Arc<dyn ObjectStore>,
     job: JobId,
     spec_digest: Digest,
@@ -91,55 +108,98 @@ struct Writer {
     replica_len: u64,
     inbox: SyncSender<Event>,
     tokens: Arc<WriterTokens>,
-    /// The memory of the last shard.
-    shard: Vec<f32>,
+    /// Whether it writes behind the training, whose next update would change what is written; else from where that lies.
+    copies: bool,
+    /// The memory of the last copy.
+    shard: Arc<Vec<f32>>,
+}
+
+impl Lane {
+    fn new() -> (Self, Receiver<Task>) {
+        let (tasks, waiting) = sync_channel(TASKS_MAX);
+        (Self { tasks, under_way: Arc::default() }, waiting)
+    }
+
+    /// Queues a task, or gives it back. Never waits, because the thread may be waiting for the trainer to read its inbox.
+    fn offer(&self, task: Task) -> Result<(), Task> {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        match self.tasks.try_send(task) {
+            Err(TrySendError::Full(task)) => {
+                self.under_way.fetch_sub(1, Ordering::Relaxed);
+                Err(task)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// For all that is written behind the training: its threads give way to those that train.
+fn giving_way() -> io::Result<Runtime> {
+    let give_way = || {
+        // On Linux it is of the thread that asks. Where it is refused, writing takes from the training what it did before.
+        if let Err(error) = rustix::process::nice(NICER_BY) {
+            tracing::warn!(%error, "checkpoints are written at the priority of the training");
+        }
+    };
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(BEHIND_THREADS).thread_name("ebb-behind").on_thread_start(give_way).enable_all().build()
 }
 
 impl CheckpointWriter {
-    /// Starts the thread for a job.
+    /// Starts the threads for a job. `store` is its store by a client of their own: one that is shared would have what the training waits for move by threads
+    /// that give way.
     pub fn start(
         program: &Program,
+        store: Arc<dyn ObjectStore>,
         class: Digest,
-        tokens: Arc<WriterTokens>,
-        inbox: SyncSender<Event>,
+        tokens: &Arc<WriterTokens>,
+        inbox: &SyncSender<Event>,
     ) -> io::Result<Self> {
-        let (tasks, waiting) = sync_channel(TASKS_MAX);
-        let mut writer = Writer {
-            runtime: Arc::clone(&program.runtime),
-            store: Arc::clone(&program.store),
+        let writer = |runtime, store, copies| Writer {
+            runtime,
+            store,
             job: program.job.clone(),
             spec_digest: program.spec.digest(),
             class,
             replica_len: program.lengths().replica as u64,
-            inbox,
-            tokens,
-            shard: Vec::new(),
+            inbox: inbox.clone(),
+            tokens: Arc::clone(tokens),
+            copies,
+            shard: Arc::default(),
         };
-        std::thread::Builder::new().name("ebb-checkpoint".to_owned()).spawn(move || writer.run(&waiting))?;
-        Ok(Self { tasks, backlog: VecDeque::new(), under_way: 0 })
+        Ok(Self {
+            behind: writer(Arc::new(giving_way()?), store, true).start("ebb-checkpoint")?,
+            needed: writer(Arc::clone(&program.runtime), Arc::clone(&program.store), false).start("ebb-save")?,
+            backlog: VecDeque::new(),
+        })
     }
 
     /// Queues a task unless the store is too slow for the interval. Then this checkpoint stays incomplete, and the next one may do better.
     pub fn offer(&mut self, task: Task) -> bool {
-        let taken = self.backlog.is_empty() && !matches!(self.tasks.try_send(task), Err(TrySendError::Full(_)));
-        self.under_way += usize::from(taken);
-        taken
+        self.behind.offer(task).is_ok()
     }
 
-    /// Whether the thread has nothing to do. A digest is ordered only then: behind an upload it would hold on to the replica, which the next update
+    /// Whether a shard that is offered now is copied at once.
+    pub fn is_free(&self) -> bool {
+        self.behind.is_idle()
+    }
+
+    /// Whether the threads have nothing to do. A digest is ordered only then: behind an upload it would hold on to the replica, which the next update
     /// would have to copy; and what is written there is compared as well.
     pub fn is_idle(&self) -> bool {
-        self.under_way == 0 && self.backlog.is_empty()
+        self.behind.is_idle() && self.needed.is_idle() && self.backlog.is_empty()
     }
 
-    /// The thread is done with a task, so it has room for another.
+    /// A thread is done with a task, so it has room for another.
     pub fn done(&mut self) {
-        self.under_way = self.under_way.saturating_sub(1);
         self.flush();
     }
 
-    /// Queues a task that may not be left out: of a job that stands still. Never waits, because the thread may be waiting for the trainer
-    /// to read its inbox; what finds no room goes on with [`CheckpointWriter::done`].
+    /// Queues a task that may not be left out: of a job that stands still. What finds no room goes on with [`CheckpointWriter::done`].
     pub fn put(&mut self, task: Task) {
         if let Some(checkpoint) = task.checkpoint() {
             // The job stood still before, in a membership that is over: what it had to write then no longer counts.
@@ -152,20 +212,27 @@ impl CheckpointWriter {
     /// Queues what waits for room.
     fn flush(&mut self) {
         while let Some(task) = self.backlog.pop_front() {
-            if let Err(TrySendError::Full(task)) = self.tasks.try_send(task) {
+            if let Err(task) = self.needed.offer(task) {
                 return self.backlog.push_front(task);
             }
-            self.under_way += 1;
         }
     }
 }
 
 impl Writer {
-    fn run(&mut self, tasks: &Receiver<Task>) {
+    fn start(mut self, name: &str) -> io::Result<Lane> {
+        let (lane, waiting) = Lane::new();
+        let under_way = Arc::clone(&lane.under_way);
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || self.run(&waiting, &under_way))?;
+        Ok(lane)
+    }
+
+    fn run(&mut self, tasks: &Receiver<Task>, under_way: &AtomicUsize) {
         while let Ok(task) = tasks.recv() {
             let checkpoint = task.checkpoint();
             let event =
                 self.write(task).unwrap_or_else(|source| Event::NotWritten(WriteFailure { checkpoint, source }));
+            under_way.fetch_sub(1, Ordering::Relaxed);
             if self.inbox.send(event).is_err() {
                 return;
             }
@@ -219,20 +286,17 @@ impl Writer {
         let shards = cut_shards(replica.len() as u64, u32::from(count));
         let nothing = ShardRange { index: u32::from(index), first_element: 0, elements: 0 };
         let range = shards.get(usize::from(index)).copied().unwrap_or(nothing);
-        self.shard.clear();
-        self.shard.extend_from_slice(range.of(&replica).unwrap_or_default());
-        // The trainer's next update works in place once nobody reads its replica: of one that is copied whole the copy is read.
-        let digest = if self.shard.len() == replica.len() {
-            drop((replica, reading));
-            replica_digest(&self.shard)
+        let (elements, digest) = if self.copies {
+            self.copied(range, replica, reading)
         } else {
+            // Whoever goes on in another membership meanwhile works on a copy.
+            drop(reading);
             let digest = replica_digest(&replica);
-            drop((replica, reading));
-            digest
+            (ShardElements::of(range, replica), digest)
         };
         let writer = self.token(checkpoint.tag.generation)?;
-        let name = self.name(checkpoint, writer);
-        let record = self.runtime.block_on(write_shard(&self.store, &name, range, &self.shard))?;
+        let (name, store) = (self.name(checkpoint, writer), Arc::clone(&self.store));
+        let record = self.by_runtime(async move { write_shard(&store, &name, range, &elements).await })?;
         Ok(Event::ShardWritten(ShardWritten {
             checkpoint,
             index,
@@ -244,6 +308,32 @@ impl Writer {
             replica_digest: digest,
             writer: Some(writer),
         }))
+    }
+
+    /// A shard in memory of its own, and the digest of the whole, which is let go as soon as that is possible: the trainer's next update waits for it. Of a
+    /// replica that is copied whole the copy is hashed, for which nobody waits.
+    fn copied(&mut self, range: ShardRange, replica: Arc<Vec<f32>>, reading: Reading) -> (ShardElements, Digest) {
+        // An attempt to write it that was given up may hold on to it.
+        let mut shard = Arc::try_unwrap(std::mem::take(&mut self.shard)).unwrap_or_default();
+        shard.clear();
+        shard.extend_from_slice(range.of(&replica).unwrap_or_default());
+        self.shard = Arc::new(shard);
+        let digest = if self.shard.len() == replica.len() {
+            drop((replica, reading));
+            let copy = Arc::clone(&self.shard);
+            self.by_runtime(async move { replica_digest(&copy) })
+        } else {
+            let digest = replica_digest(&replica);
+            drop((replica, reading));
+            digest
+        };
+        (ShardElements::all(Arc::clone(&self.shard)), digest)
+    }
+
+    /// Has this thread wait for what the runtime's own threads do, at their priority.
+    fn by_runtime<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        let done = self.runtime.block_on(self.runtime.spawn(work));
+        done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
     fn write_manifest(&self, checkpoint: CheckpointId, shards: &[ShardWritten]) -> Result<Event, CheckpointWriteError> {
@@ -296,7 +386,8 @@ mod tests {
             replica_len: 8,
             inbox,
             tokens: Arc::default(),
-            shard: Vec::new(),
+            copies: true,
+            shard: Arc::default(),
         }
     }
 
@@ -353,6 +444,32 @@ mod tests {
         assert_eq!(shard_of(&mut writer, 1).replica_digest, whole.replica_digest);
     }
 
+    #[test]
+    fn what_the_job_stands_still_for_is_the_same_without_a_copy() {
+        let (mut behind, mut needed) = (writer(), Writer { copies: false, ..writer() });
+        for writer in [&behind, &needed] {
+            writer.tokens.add(GENERATION, WriterToken([1; 16]));
+        }
+        for (index, count) in [(0, 1), (0, 2), (1, 2), (2, 3)] {
+            assert_eq!(shard_of_all(&mut behind, index, count), shard_of_all(&mut needed, index, count));
+        }
+        assert_eq!((behind.shard.len(), needed.shard.capacity()), (2, 0));
+    }
+
+    #[test]
+    fn the_memory_of_a_shard_is_that_of_the_one_before() {
+        let mut writer = writer();
+        writer.tokens.add(GENERATION, WriterToken([1; 16]));
+        shard_of(&mut writer, 0);
+        let memory = writer.shard.as_ptr();
+        shard_of(&mut writer, 1);
+        assert_eq!(writer.shard.as_ptr(), memory);
+        // Whoever still holds it keeps what it holds.
+        let held = Arc::clone(&writer.shard);
+        shard_of(&mut writer, 0);
+        assert_ne!(writer.shard.as_ptr(), held.as_ptr());
+    }
+
     fn shard(generation: u64) -> Task {
         let tag = Tag { generation: Generation(generation), revision: 0 };
         Task::Shard {
@@ -368,55 +485,52 @@ mod tests {
         task.checkpoint().map(|checkpoint| checkpoint.tag.generation.0)
     }
 
+    /// Lanes without threads, and what waits in each.
+    fn lanes() -> (CheckpointWriter, [Receiver<Task>; 2]) {
+        let ((behind, of_behind), (needed, of_needed)) = (Lane::new(), Lane::new());
+        (CheckpointWriter { behind, needed, backlog: VecDeque::new() }, [of_behind, of_needed])
+    }
+
     #[test]
     fn a_full_queue_keeps_nobody_waiting_and_loses_nothing_that_counts() {
-        let (tasks, waiting) = sync_channel(TASKS_MAX);
-        let mut writer = CheckpointWriter { tasks, backlog: VecDeque::new(), under_way: 0 };
-        assert!((1..=2).all(|of| writer.offer(shard(of))));
+        let (mut writer, [behind, needed]) = lanes();
+        let taken: Vec<bool> = (1..=3).map(|of| writer.offer(shard(of))).collect();
+        assert_eq!(taken, [true, true, false], "of what is behind the training the last is left out");
+        assert_eq!(behind.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(1), Some(2)]);
+        writer.put(shard(3));
+        writer.put(shard(3));
         writer.put(shard(3));
         writer.put(shard(4));
         writer.put(Task::Model(Vec::new(), Digest([0; 32])));
         assert_eq!(writer.backlog.len(), 2, "what counts no more made room");
-        assert_eq!(waiting.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(1), Some(2)]);
-        assert!(!writer.offer(shard(5)), "nothing overtakes");
-        (0..2).for_each(|_| writer.done());
-        assert_eq!(waiting.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(4), None]);
+        assert_eq!(needed.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(3), Some(3)]);
+        writer.done();
+        assert_eq!(needed.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(4), None]);
     }
 
+    /// An upload behind the training may take minutes, and gives way to whatever else the machine does.
     #[test]
-    fn nothing_of_a_checkpoint_before_makes_room_for_itself_at_the_cost_of_the_last() {
-        let (tasks, waiting) = sync_channel(TASKS_MAX);
-        let mut writer = CheckpointWriter { tasks, backlog: VecDeque::new(), under_way: 0 };
+    fn what_the_job_stands_still_for_waits_for_nothing_behind_the_training() {
+        let (mut writer, [_behind, needed]) = lanes();
         assert!((0..2).all(|_| writer.offer(shard(3))));
-        writer.put(Task::Shard {
-            checkpoint: CHECKPOINT,
-            index: 0,
-            count: 1,
-            replica: Arc::default(),
-            reading: Reading::default(),
-        });
-        let before = CheckpointId { step: Step(3), ..CHECKPOINT };
-        assert!(!writer.offer(Task::Manifest(before, Vec::new())), "what the job does not stand still for is left out");
-        writer.put(Task::Manifest(before, Vec::new()));
-        assert_eq!(waiting.try_iter().count(), 2);
-        writer.done();
-        let next = waiting.try_recv().ok().and_then(|task| task.checkpoint());
-        assert_eq!(next, Some(CHECKPOINT));
+        writer.put(shard(3));
+        assert_eq!(needed.try_iter().count(), 1);
     }
 
     #[test]
     fn replicas_are_compared_while_nothing_is_written() {
-        let (tasks, waiting) = sync_channel(TASKS_MAX);
-        let mut writer = CheckpointWriter { tasks, backlog: VecDeque::new(), under_way: 0 };
-        assert!(writer.offer(shard(1)));
-        let taken = waiting.try_recv();
-        assert!(taken.is_ok() && !writer.is_idle(), "the thread is at it");
-        writer.done();
+        let (mut writer, [behind, needed]) = lanes();
+        assert!(writer.offer(shard(1)) && behind.try_recv().is_ok());
+        assert!(!writer.is_idle() && !writer.is_free(), "the thread is at it");
+        writer.behind.under_way.fetch_sub(1, Ordering::Relaxed);
         assert!(writer.is_idle());
+        writer.put(shard(1));
+        assert!(!writer.is_idle() && writer.is_free() && needed.try_recv().is_ok());
+        writer.needed.under_way.fetch_sub(1, Ordering::Relaxed);
         let (replica, read) = (Arc::new(vec![1.5]), Duration::ZERO);
         assert!(writer.offer(Task::Digest { at: CHECKPOINT, replica, reading: Reading::default(), read }));
         assert!(!writer.is_idle() && writer.offer(shard(2)), "a checkpoint waits for it");
-        let digest = waiting.try_recv().unwrap();
+        let digest = behind.try_recv().unwrap();
         let Event::Digested { at: CHECKPOINT, digest, .. } = self::writer().write(digest).unwrap() else {
             unreachable!()
         };

@@ -236,7 +236,8 @@ fn run_until_end(life: &Arc<Life>, tell_lines: TellLines, memory: Memory, thread
     let network = Network::listen(&listen_host, identity, inbox.clone(), memory)?;
     life.count_sent(network.bulk_counter());
     let address = network.address().to_string();
-    let checkpoints = CheckpointWriter::start(&program, found, tokens, inbox.clone())?;
+    let own_store = storage::open_store(&store_url).map_err(ProgramError::from)?;
+    let checkpoints = CheckpointWriter::start(&program, own_store, found, &tokens, &inbox)?;
     let class = program.workload.class_of_code();
     let (lengths, element_bytes) = (program.workload.lengths(), wire::ELEMENT_LEN as u64);
     let replica_bytes = Some(lengths.replica as u64 * element_bytes);

@@ -238,8 +238,9 @@ impl<W: Write> Trainer<W> {
         let writing = match task {
             Task::Shard { checkpoint, index, count } => {
                 let replica = self.replica.shared(&mut self.program.workload)?;
-                // Behind an upload it is not known when the writer comes to it.
-                let reading = if self.checkpoints.is_idle() { self.replica.read() } else { Reading::default() };
+                // Behind an upload it is not known when the writer comes to it, and what is needed is read until it is in the store.
+                let reading =
+                    if !needed && self.checkpoints.is_free() { self.replica.read() } else { Reading::default() };
                 Writing::Shard { checkpoint, index, count, replica, reading }
             }
             Task::Manifest(checkpoint, shards) => Writing::Manifest(checkpoint, shards),

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::checkpoint::{
-    CheckpointWriteError, FORMAT_VERSION, Manifest, RestoreError, THIS_BUILD, cut_shards, read_manifest, read_replica,
-    replica_digest, write_manifest, write_model, write_shard,
+    CheckpointWriteError, FORMAT_VERSION, Manifest, RestoreError, ShardElements, THIS_BUILD, cut_shards, read_manifest,
+    read_replica, replica_digest, write_manifest, write_model, write_shard,
 };
 use storage::folder::{FolderError, pack, pack_settled, unpack};
 use storage::keys::CheckpointName;
@@ -107,7 +107,7 @@ impl Keeper {
         };
         let packed = Bytes::from(packed);
         let content = Digest::of(&packed);
-        let words = to_words(&packed);
+        let words = Arc::new(to_words(&packed));
         let digest = replica_digest(&words);
         let (kept, is_new) = match last.filter(|last| last.digest == digest) {
             Some(last) => (last.clone(), false),
@@ -149,7 +149,7 @@ impl Keeper {
         &self,
         generation: Generation,
         last: Option<&Kept>,
-        words: &[f32],
+        words: &Arc<Vec<f32>>,
         digest: Digest,
     ) -> Result<Kept, KeepError> {
         let token = self.tokens.wait_for(generation, TOKEN_WAIT);
@@ -159,7 +159,8 @@ impl Keeper {
         let [range] = cut_shards(words.len() as u64, 1)[..] else {
             return Err(CheckpointWriteError::Outside { index: 0, replica_len: words.len() }.into());
         };
-        let shard = self.runtime.block_on(write_shard(&self.store, &name, range, words))?;
+        let elements = ShardElements::all(Arc::clone(words));
+        let shard = self.runtime.block_on(write_shard(&self.store, &name, range, &elements))?;
         let bytes = shard.bytes;
         let manifest = Manifest {
             format_version: FORMAT_VERSION,
