@@ -129,7 +129,7 @@ async fn checkpoints(store: &Arc<dyn ObjectStore>) {
     let other = Manifest { numeric_class: Digest::of(b"another class"), ..manifest.clone() };
     assert!(matches!(write_manifest(store, &name, &other).await, Err(CheckpointWriteError::Taken { .. })));
     let read = read_manifest(store, &name).await.unwrap();
-    assert!(read == manifest && read_replica(store, &name, &read).await.unwrap() == replica);
+    assert!(read == manifest && read_replica(store, &name, &read).await.unwrap() == *replica);
     let shown = objects_of_job(store, &job, |object| object.key == key, 9).await.unwrap();
     let age = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 - shown[0].written_at.0;
     assert!(shown.len() == 1 && age < 3_600_000, "{shown:?}");

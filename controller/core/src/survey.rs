@@ -126,7 +126,8 @@ impl Survey {
         if self.servers.keys().filter(|server| there(server)).count() < 2 {
             return None;
         }
-        let known = |server: &ServerId| state.links.get(server).is_some_and(|link| link.is_known_after(at));
+        let known =
+            |server: &ServerId| state.links.get(server).is_some_and(|link| link.is_known_for(at, LINK_AGAIN_BEFORE_MS));
         let is_due = |(server, surveyed): &(&ServerId, &Surveyed)| {
             surveyed.due_ms <= now_ms && there(server) && (surveyed.is_in_turn() || !known(server))
         };

@@ -9,8 +9,8 @@
 
 use super::{Draft, generations, plan};
 use crate::limits::{
-    BETA_REFUSED_MILLI, LINK_AVOID_MS_MIN, LINK_FAST_BYTES_PER_S, LINK_SUSPECTED_MS, LINK_UNKNOWN_MS,
-    NEWS_OF_SPEED_PERCENT,
+    BETA_REFUSED_MILLI, LINK_AGAIN_BEFORE_MS, LINK_AVOID_MS_MIN, LINK_FAST_BYTES_PER_S, LINK_SUSPECTED_MS,
+    LINK_UNKNOWN_MS, NEWS_OF_SPEED_PERCENT,
 };
 use crate::state::troubles::Pause;
 use crate::state::{Active, Job, Link, Server, SlotKind, State};
@@ -213,7 +213,9 @@ pub(super) fn surveyed(draft: &mut Draft<'_>, server: &ServerId, peer: &ServerId
     let is_news = known.is_some_and(|known| bytes_per_s > more(known.bytes_per_s));
     if bytes_per_s < LINK_FAST_BYTES_PER_S {
         // Over a second server at once: that is the same finding.
-        let same = known.filter(|known| known.is_known_after(draft.at) && !is_news && !known.from.contains(peer));
+        let same = known.filter(|known| {
+            known.is_known_for(draft.at, LINK_AGAIN_BEFORE_MS) && !is_news && !known.from.contains(peer)
+        });
         match same.map(|known| (known.until, known.found)) {
             Some(period) => note(draft, server, [peer.clone()], bytes_per_s, period),
             None => {

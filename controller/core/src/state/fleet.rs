@@ -7,7 +7,6 @@
 //! ```
 //! A slot in no fleet is never used; a returned one not until it is offered again.
 
-use crate::limits::LINK_AGAIN_BEFORE_MS;
 use events_schema::command::{OfferMode, Recall};
 use events_schema::device::SlotDevice;
 use events_schema::fact::ReclaimCause;
@@ -139,9 +138,9 @@ impl Link {
         at < self.until && (self.from.len() > 1 || self.from.iter().any(|server| others.contains(server)))
     }
 
-    /// Whether it need not be measured again yet.
-    pub(crate) fn is_known_after(&self, at: TimeMs) -> bool {
-        at.plus_ms(LINK_AGAIN_BEFORE_MS) < self.until
+    /// Whether it still counts so long after a time.
+    pub(crate) fn is_known_for(&self, at: TimeMs, ms: u64) -> bool {
+        at.plus_ms(ms) < self.until
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod facts;
 mod kinds;
+mod orders;
 mod specs;
 mod stragglers;
 mod traces;
@@ -21,14 +22,13 @@ use events_schema::device::SlotDevice;
 use events_schema::fact::*;
 use events_schema::initial::InitialSource;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
-use events_schema::orders::{
-    AgentMessage, ControllerMessage, ExecutorOrder, FarEnd, JobOrder, LinkKey, Orders, Telemetry,
-};
+use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder, Orders, Telemetry};
 use events_schema::report::{CodeEndedAt, ExitCause, Mean, Metrics, Outcome, Report, ReportRecord};
 use events_schema::stride::Stride;
 use events_schema::*;
 pub use facts::*;
 pub use kinds::*;
+use orders::{far_end, orders, orders_with_link_keys, orders_with_time_left};
 use serde_json::{Value, json};
 use specs::{
     command_model, command_model_on_devices, command_model_with_packages, torch_model, torch_model_with_environment,
@@ -357,29 +357,6 @@ fn agent_messages() -> Vec<AgentMessage> {
         AgentMessage::Progress { executor: executor(), progress: progress() },
         AgentMessage::LinkMeasured { number: 4, bytes_per_s: Some(5_000_000) },
     ]
-}
-
-fn far_end() -> FarEnd {
-    FarEnd { address: "10.0.0.7:40123".to_owned(), key: [0x6b; 16] }
-}
-
-fn orders() -> Orders {
-    let leave_by = Some(TimeMs(9));
-    let executor =
-        ExecutorOrder { executor: executor(), slot: slot(1), leave_by, job: order(), leave_in_ms: None, trace: None };
-    Orders { term: Term(40), position: Offset(900), executors: vec![executor] }
-}
-
-fn orders_with_time_left() -> Orders {
-    let mut orders = orders();
-    orders.count_down(TimeMs(2));
-    orders
-}
-
-fn orders_with_link_keys() -> Orders {
-    let mut orders = orders();
-    orders.executors[0].job.link_keys = vec![LinkKey { peer: 8, key: [0x55; 32] }];
-    orders
 }
 
 fn devices() -> Vec<SlotDevice> {
