@@ -22,7 +22,7 @@ use events_schema::device::SlotDevice;
 use events_schema::fact::*;
 use events_schema::initial::InitialSource;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
-use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder, Orders, Telemetry};
+use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder, Telemetry};
 use events_schema::report::{CodeEndedAt, ExitCause, Mean, Metrics, Outcome, Report, ReportRecord};
 use events_schema::stride::Stride;
 use events_schema::*;
