@@ -117,7 +117,7 @@ impl BenchOptions<'_> {
                 LOAN_ROWS,
                 &spans::HOPS,
             ],
-            Some((_, Device::Cuda)) => &[&torch_rows::STEP_ROWS, &growth_rows::NAMES, LOAN_ROWS, &spans::HOPS],
+            Some((_, Device::Cuda)) => &[&growth_rows::NAMES],
         };
         if self.torch.is_some() && self.brokers.is_some() {
             return Err(HarnessError::Options("brokers are lost with Ebb's own models only".to_owned()));
@@ -185,7 +185,7 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
     Ok(())
 }
 
-/// The same of models in PyTorch. Starts and memory are those of a host: on a GPU the driver's and the framework's own are far larger than ours.
+/// The same of models in PyTorch. On a GPU only growth: `python -m ebb.measure --device cuda` measures steps there.
 async fn measure_torch(
     options: &BenchOptions<'_>,
     code: &TorchCode,
@@ -193,12 +193,18 @@ async fn measure_torch(
     rows: &mut Vec<Row>,
 ) -> Result<(), HarnessError> {
     let effort = options.effort;
-    let on_host = code.device() == Device::Cpu;
-    if on_host && options.wants(&torch_start_rows::START_ROWS) {
+    if effort.large && options.wants(&growth_rows::NAMES) {
+        progress("growth of large replicas");
+        rows.extend(growth_rows::rows(folder, Some(code), effort, |name| options.wants(&[name])).await?);
+    }
+    if code.device() == Device::Cuda {
+        return Ok(());
+    }
+    if options.wants(&torch_start_rows::START_ROWS) {
         progress("cold start");
         rows.extend(torch_start_rows::starts(code, effort).await?);
     }
-    if on_host && options.wants(&torch_start_rows::OWN_ROWS) {
+    if options.wants(&torch_start_rows::OWN_ROWS) {
         progress("steps outside Python");
         rows.extend(torch_start_rows::own(code, effort).await?);
     }
@@ -206,13 +212,9 @@ async fn measure_torch(
         progress("steps");
         rows.extend(torch_rows::steps(code, folder, effort).await?);
     }
-    if on_host && options.wants(&torch_rows::MEMORY_ROWS) {
+    if options.wants(&torch_rows::MEMORY_ROWS) {
         progress("memory");
         rows.extend(torch_rows::memory(code, folder, effort).await?);
-    }
-    if effort.large && options.wants(&growth_rows::NAMES) {
-        progress("growth of large replicas");
-        rows.extend(growth_rows::rows(folder, Some(code), effort, |name| options.wants(&[name])).await?);
     }
     let lent = code.job(Model { kind: "cnn", width: 8, momentum: 0.9, rows: 32 }, loan_rows::SLOTS, ENDLESS);
     if options.wants(LOAN_ROWS) {

@@ -150,7 +150,7 @@ impl TorchCode {
     pub async fn plain(&self, model: Model, steps: u64) -> Result<Plain, HarnessError> {
         let Model { kind, width, momentum, rows } = model;
         let arguments = [width.to_string(), momentum.to_string(), rows.to_string(), steps.to_string()];
-        let mut all = vec!["plain.py", self.device().name(), kind];
+        let mut all = vec!["plain.py", kind];
         all.extend(arguments.iter().map(String::as_str));
         let output = self.python(&all).await?;
         serde_json::from_slice(&output.stdout).map_err(|e| {
@@ -159,15 +159,12 @@ impl TorchCode {
         })
     }
 
-    /// Runs Python as an executor's is: one thread, and no GPU unless its jobs have one.
+    /// Runs Python as an executor's is: one thread, no GPU.
     async fn python(&self, arguments: &[&str]) -> Result<Output, HarnessError> {
         let python = &self.needs.python;
         let mut command = Command::new(python);
         command.args(arguments).current_dir(&self.folder).kill_on_drop(true);
-        command.env("OMP_NUM_THREADS", "1").env("MKL_NUM_THREADS", "1");
-        if self.device() == Device::Cpu {
-            command.env("CUDA_VISIBLE_DEVICES", "");
-        }
+        command.env("OMP_NUM_THREADS", "1").env("MKL_NUM_THREADS", "1").env("CUDA_VISIBLE_DEVICES", "");
         let ended = tokio::time::timeout(PYTHON_TIMEOUT, command.output()).await;
         let ended = ended.map_err(|_| {
             HarnessError::plain(format!("`{python} {}` did not end within {PYTHON_TIMEOUT:?}", arguments.join(" ")))

@@ -1,6 +1,6 @@
 """The loop that a person would write: the baseline of `ebb bench --engine torch`. Says, as one line of JSON, what each step took.
 
-    python plain.py DEVICE KIND WIDTH MOMENTUM ROWS STEPS
+    python plain.py KIND WIDTH MOMENTUM ROWS STEPS
 """
 
 import json
@@ -13,13 +13,13 @@ import torch
 DATASET_ROWS = 1437  # as many as the digits have
 
 
-def main(device, kind, width, momentum, rows, steps):
+def main(kind, width, momentum, rows, steps):
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    images, labels = torch.randn(DATASET_ROWS, 64).to(device), torch.randint(0, 10, (DATASET_ROWS,)).to(device)
-    model = models.build(kind, int(width)).to(device)
+    images, labels = torch.randn(DATASET_ROWS, 64), torch.randint(0, 10, (DATASET_ROWS,))
+    model = models.build(kind, int(width))
     optimizer = models.optimizer(model, float(momentum))
-    step_ms, order = [], torch.randperm(DATASET_ROWS).to(device)
+    step_ms, order = [], torch.randperm(DATASET_ROWS)
     rows = int(rows)
     per_epoch = DATASET_ROWS // rows
     warm = int(steps) // 10
@@ -30,15 +30,13 @@ def main(device, kind, width, momentum, rows, steps):
         begun = time.perf_counter()
         turn = step % per_epoch
         if turn == 0:
-            order = torch.randperm(DATASET_ROWS).to(device)
+            order = torch.randperm(DATASET_ROWS)
         batch = order[turn * rows : (turn + 1) * rows]
         optimizer.zero_grad()
         loss = models.summed_loss(model, images[batch], labels[batch]) / rows
         loss.backward()
         optimizer.step()
         loss.item()
-        if device == "cuda":
-            torch.cuda.synchronize()
         step_ms.append((time.perf_counter() - begun) * 1e3)
     processor_ms = (time.process_time() - processor) * 1e3 / max(int(steps) - warm, 1)
     print(json.dumps({"step_ms": step_ms, "processor_ms": processor_ms}))

@@ -53,7 +53,7 @@ pub struct BenchArgs {
     /// A Python with torch, for `--engine torch`.
     #[arg(long, value_name = "PROGRAM", default_value = "python3", value_hint = ValueHint::ExecutablePath)]
     pub python: String,
-    /// Where they train, for `--engine torch`: `cuda` is this machine's first GPU, which all slots share.
+    /// Where they train, for `--engine torch --large --only growth`: `cuda` is this machine's first GPU, which all slots share.
     #[arg(long, value_enum, default_value_t = BenchDevice::Cpu)]
     pub device: BenchDevice,
     /// Only rows whose name contains this.
