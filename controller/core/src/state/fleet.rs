@@ -109,8 +109,8 @@ pub struct Server {
     #[n(7)]
     #[cbor(skip_if = "Vec::is_empty")]
     pub devices: Vec<SlotDevice>,
-    /// When this agent process joined; what earlier builds knew of it does not say.
-    #[n(8)]
+    /// When this agent process joined. Not encoded: it counts for seconds, and logs of earlier builds come to the states that they came to.
+    #[cbor(skip)]
     pub joined_at: Option<TimeMs>,
 }
 

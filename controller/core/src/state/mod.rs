@@ -81,7 +81,7 @@ pub struct State {
     #[cbor(default, skip_if = "Table::is_empty")]
     pub(crate) links: Table<ServerId, Link>,
     /// When an agent process last joined: of a server that has just done so it is not known yet what its link carries.
-    #[n(17)]
+    #[cbor(skip)]
     pub(crate) newest_join: Option<TimeMs>,
 }
 
