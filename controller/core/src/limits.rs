@@ -87,9 +87,6 @@ pub const LINK_AGAIN_BEFORE_MS: u64 = 15_000;
 /// A link that carries so much is not said of: 1 Gbit/s carries it, and no network that is made for training carries less. What a link carries beyond it a
 /// burst of a few MiB does not tell well; a newcomer's copy does.
 pub const LINK_FAST_BYTES_PER_S: u64 = 100_000_000;
-/// A server that has just joined is no newcomer's for so long, if the job has members elsewhere: its link is measured meanwhile. A slow one takes four bursts of
-/// 400 ms; where many join at once not all are measured by then, and the first newcomer finds the others out.
-pub const LINK_UNKNOWN_MS: u64 = 4_000;
 /// Longest such times.
 pub const AVOID_MS_MAX: u64 = 3_600_000;
 /// How long a member that exited with status 0 may stay unexplained: the leader's word about it travels another way.

@@ -287,13 +287,13 @@ impl World {
         self.checks.references.entry(job.clone()).or_insert_with(|| Reference::new(1))
     }
 
-    /// A replica has come to a step.
-    pub fn step_is_done(&mut self, job: &JobId, step: Step) {
+    /// A replica has come from one step to another.
+    pub fn step_is_done(&mut self, job: &JobId, from: Step, step: Step) {
         let now = self.now();
         self.checks.steps += 1;
         let (newest, at) = self.checks.newest.entry(job.clone()).or_insert((Step(0), now));
-        if step.0 > newest.0 + 1 {
-            let detail = format!("{job} at step {step}, nobody was beyond {newest}");
+        if from > *newest {
+            let detail = format!("{job} at step {step} from {from}, nobody was beyond {newest}");
             return self.found("nobody is two steps ahead of everybody", detail);
         }
         if step > *newest {

@@ -524,7 +524,7 @@ impl World {
             self.found("without determinism a sum is of all members' gradients", format!("{pid:?} step {step}"));
         }
         self.check_replica(pid, done);
-        self.step_is_done(&job, done);
+        self.step_is_done(&job, step, done);
     }
 
     fn check_replica(&mut self, pid: Pid, step: Step) {

@@ -119,10 +119,10 @@ fn recount(count: usize, was: bool, is: bool) -> usize {
     (count + usize::from(is)).saturating_sub(usize::from(was))
 }
 
-/// A process that is known already stays what it was: its reports count on, and it joined when it joined.
+/// The reports of a process that is known already count on.
 pub(super) fn agent_joined(state: &mut State, id: &ServerId, mut joined: Server) {
     match state.servers.get(id).filter(|server| server.incarnation == joined.incarnation) {
-        Some(known) => (joined.reports_through, joined.joined_at) = (known.reports_through, known.joined_at),
+        Some(known) => joined.reports_through = known.reports_through,
         None => {
             // A new process says itself what is wrong with the devices of its slots, and whoever started it answers for what they compute.
             let unfit = state.slots_of(id).filter(|(_, slot)| slot.unfit().is_some());
@@ -132,7 +132,6 @@ pub(super) fn agent_joined(state: &mut State, id: &ServerId, mut joined: Server)
             }
         }
     }
-    state.newest_join = state.newest_join.max(joined.joined_at);
     state.slots.note_server(id, Some(&joined));
     state.servers.insert(id.clone(), joined);
 }

@@ -114,19 +114,10 @@ impl State {
             }
             Fact::AgentJoined { server, incarnation, slots, class, address, devices } => {
                 let (incarnation, slots, class) = (*incarnation, *slots, *class);
-                let (address, devices, joined_at) = (address.clone(), devices.clone(), Some(at));
+                let (address, devices) = (address.clone(), devices.clone());
                 let (reports_through, connected, gone_at) = (0, true, None);
-                let joined = Server {
-                    incarnation,
-                    reports_through,
-                    slots,
-                    class,
-                    address,
-                    connected,
-                    gone_at,
-                    devices,
-                    joined_at,
-                };
+                let joined =
+                    Server { incarnation, reports_through, slots, class, address, connected, gone_at, devices };
                 fleets::agent_joined(self, server, joined);
             }
             Fact::AgentGone { server } => fleets::agent_gone(self, at, server),

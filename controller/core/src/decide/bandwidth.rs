@@ -10,10 +10,10 @@
 use super::{Draft, generations, plan};
 use crate::limits::{
     BETA_REFUSED_MILLI, LINK_AGAIN_BEFORE_MS, LINK_AVOID_MS_MIN, LINK_FAST_BYTES_PER_S, LINK_SUSPECTED_MS,
-    LINK_UNKNOWN_MS, NEWS_OF_SPEED_PERCENT,
+    NEWS_OF_SPEED_PERCENT,
 };
 use crate::state::troubles::Pause;
-use crate::state::{Active, Job, Link, Server, SlotKind, State};
+use crate::state::{Active, Job, Link, SlotKind, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, SlowLink, WaitCause};
 use events_schema::{ExecutorId, JobId, ServerId, SlotId, TimeMs};
 use std::collections::BTreeSet;
@@ -108,29 +108,17 @@ fn too_slow<'a>(state: &'a State, at: TimeMs, id: &JobId, job: &Job) -> Vec<(&'a
     }
 }
 
-/// Servers of which it will soon be known whether their links would slow a job: they have just joined, or have a slow link and the job has yet to take its first step.
+/// Servers of which it will soon be known whether their links would slow a job: they have a slow link, and the job has yet to take its first step.
 fn soon_known<'a>(state: &'a State, at: TimeMs, id: &JobId, job: &Job) -> Vec<&'a ServerId> {
-    let joined = state.newest_join.is_some_and(|joined| at < joined.plus_ms(LINK_UNKNOWN_MS));
-    if !joined && state.links.is_empty() {
+    let (Some(active), Some(_)) = (job.active().filter(|_| !state.links.is_empty()), gradient_bytes(state, id)) else {
         return Vec::new();
-    }
-    let (Some(active), Some(_)) = (job.active(), gradient_bytes(state, id)) else { return Vec::new() };
-    let untold = Stream::of(state, id, job).is_none();
-    if !joined && !untold {
+    };
+    if Stream::of(state, id, job).is_some() {
         return Vec::new();
     }
     let members = servers_of(state, active);
-    let soon = |server: &ServerId| {
-        let joins = || state.servers.get(server).and_then(unknown_until).is_some_and(|until| at < until);
-        let slow = || untold && slowest(state, at, server, &members).is_some();
-        !members.contains(server) && (joins() || slow())
-    };
+    let soon = |server: &ServerId| !members.contains(server) && slowest(state, at, server, &members).is_some();
     state.servers.iter().map(|(server, _)| server).filter(|server| soon(server)).collect()
-}
-
-/// Until when the link of a server is measured for the first time.
-fn unknown_until(server: &Server) -> Option<TimeMs> {
-    server.joined_at.filter(|_| server.connected).map(|joined| joined.plus_ms(LINK_UNKNOWN_MS))
 }
 
 /// Servers whose links would slow a job, or of which that will soon be known.
@@ -168,10 +156,9 @@ pub(crate) fn link_apart(state: &State, at: TimeMs, (id, job): (&JobId, &Job), s
     lent.max_by_key(|link| link.bytes_per_s).filter(|_| others <= slots)
 }
 
-/// When a link that is known to be slow is to be tried again, or one that is measured is known.
+/// When a link that is known to be slow is to be tried again.
 pub(super) fn tried_again_at(state: &State, at: TimeMs) -> Option<TimeMs> {
-    let joining = state.servers.iter().filter_map(|(_, server)| unknown_until(server));
-    state.links.iter().map(|(_, link)| link.until).chain(joining).filter(|until| *until > at).min()
+    state.links.iter().map(|(_, link)| link.until).filter(|until| *until > at).min()
 }
 
 /// A newcomer that follows, where it is, and on which other servers the members are that it is sent the replica by.

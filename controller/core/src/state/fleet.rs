@@ -109,9 +109,6 @@ pub struct Server {
     #[n(7)]
     #[cbor(skip_if = "Vec::is_empty")]
     pub devices: Vec<SlotDevice>,
-    /// When this agent process joined. Not encoded: it counts for seconds, and logs of earlier builds come to the states that they came to.
-    #[cbor(skip)]
-    pub joined_at: Option<TimeMs>,
 }
 
 /// How fast a server's link to others was when it was last found to be slow.

@@ -80,9 +80,6 @@ pub struct State {
     #[n(16)]
     #[cbor(default, skip_if = "Table::is_empty")]
     pub(crate) links: Table<ServerId, Link>,
-    /// When an agent process last joined: of a server that has just done so it is not known yet what its link carries.
-    #[cbor(skip)]
-    pub(crate) newest_join: Option<TimeMs>,
 }
 
 /// Looking a job up costs about as much as passing so many by.
@@ -168,7 +165,6 @@ impl State {
             planning: Box::default(),
             tenants: Table::new(),
             links: Table::new(),
-            newest_join: None,
         }
     }
 

@@ -561,7 +561,6 @@ mod tests {
             connected: change > 8,
             gone_at: None,
             devices: vec![device; usize::from(slots / 2)],
-            joined_at: None,
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::stories::*;
 use crate::world::{World, dataset};
-use controller_core::limits::LINK_UNKNOWN_MS;
 use controller_core::policy_by_name;
 use events_schema::fact::{Fact, GrowthFailure, PlanCause, SlowLink, WaitCause};
 use events_schema::report::Report;
@@ -33,8 +32,6 @@ fn beside(servers: &[(&str, u16)]) -> (World, JobId) {
     let id = world.submit(spec());
     world.run();
     stepped_on(&mut world, &id, servers[0].0, STEP_US);
-    // As long as agents measure links.
-    world.pass(LINK_UNKNOWN_MS);
     (world, id)
 }
 
@@ -267,22 +264,6 @@ fn a_link_that_is_fast_is_no_news_and_over_a_second_server_a_slow_one_is_the_ser
     assert_eq!(until(&world), first, "that is one finding");
 }
 
-#[test]
-fn a_server_that_has_just_joined_is_asked_when_its_link_is_measured() {
-    let (mut world, id) = beside(&[("near", 1)]);
-    world.start_agent("new", 1);
-    world.put_fleet("new", "new", 1, 2_000);
-    world.deliver_all();
-    world.demand("new", 0);
-    let mark = world.log.len();
-    world.run();
-    assert_eq!(borrowed(&since(&world, mark)), 0);
-    world.pass(LINK_UNKNOWN_MS);
-    world.run();
-    assert_eq!((borrowed(&since(&world, mark)), members(&world, &id).len()), (1, 2));
-    calm(&world);
-}
-
 /// Its gradient is known, and how long its steps take is not.
 #[test]
 fn over_a_slow_link_nothing_is_lent_before_the_first_step_says_what_is_needed() {
@@ -293,7 +274,6 @@ fn over_a_slow_link_nothing_is_lent_before_the_first_step_says_what_is_needed() 
         world.put_fleet(name, name, 1, 2_000);
         world.deliver_all();
     }
-    world.pass(LINK_UNKNOWN_MS);
     surveyed(&mut world, "far", "near", SLOW);
     world.register(dataset("digits"));
     world.demand("near", 0);
