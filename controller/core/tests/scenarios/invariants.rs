@@ -110,6 +110,11 @@ fn breaks(world: &World, job: &JobId) -> Vec<Break> {
     };
     let again = Fact::ExecutorAssigned { executor: number.clone(), slot: executor.slot.clone() };
     let demand = Fact::DemandAccepted { fleet: FleetId::parse("a").unwrap(), sequence: 99, needed: 2 };
+    // Its spec names no range.
+    let mut together = proposed(job, 9, 3);
+    if let Fact::GenerationProposed { proposal, .. } = &mut together {
+        proposal.stride = Stride::of(2);
+    }
     vec![
         breaks("a slot has at most one owner", vec![taken]),
         breaks("no slot is used outside a loan", vec![returned("a", 0)]),
@@ -118,6 +123,7 @@ fn breaks(world: &World, job: &JobId) -> Vec<Break> {
         breaks("a job below its guarantee is queued or gives everything back", vec![planned(job, &[("a", 0)])]),
         breaks("a fleet lends no more than it can spare", vec![demand]),
         breaks("the ranks of a generation cover 0..W once", vec![proposed(job, 9, 2)]),
+        breaks("a generation's batch is within its job's range", vec![together]),
         breaks("generations are numbered upwards", vec![proposed(job, 0, 3)]),
         breaks("checkpoints ascend and are bounded", vec![checkpoint(job, 9), checkpoint(job, 8)]),
         breaks("a job runs on one numeric class", vec![joined]),
