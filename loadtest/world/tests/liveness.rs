@@ -100,12 +100,12 @@ fn every_job_that_is_to_run_ends() {
     assert!(POLICY_NAMES.iter().all(|policy| ended[&(*policy, "finished")] > 50), "{ended:?}");
 }
 
-/// Guards the properties against becoming vacuous.
+/// Guards the properties against becoming vacuous. That members of a new generation cannot link up has become rare: slow links are known before.
 #[test]
 fn the_seeds_reach_everything() {
     quiet();
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
-    for seed in 1_000..1_200 {
+    for seed in 1_000..2_600 {
         for ((kind, detail), times) in well(seed, "ebb").facts {
             *seen.entry(format!("{kind} {detail}").trim_end().to_owned()).or_default() += times;
         }
