@@ -221,6 +221,19 @@ pub async fn job(client: &Client, id: &str) -> Job {
     client.job(id).await.unwrap_or_else(|e| panic!("{e}")).into_typed()
 }
 
+/// The checkpoints of a job, oldest first, once there are so many: they are written behind the training, and give way to it on a busy machine.
+pub async fn until_saved(system: &System, id: &str, count: usize) -> Vec<Value> {
+    let begun = Instant::now();
+    loop {
+        let saved = system.ebb_json(&["checkpoints", id]).await["checkpoints"].as_array().unwrap().clone();
+        if saved.len() >= count {
+            return saved;
+        }
+        assert!(begun.elapsed() < WAIT_MAX, "only these are saved: {saved:?}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
 /// Reads a job's record until it is as wanted.
 pub async fn until(client: &Client, id: &str, what: &str, wanted: impl Fn(&Job) -> bool) -> Job {
     let begun = Instant::now();
