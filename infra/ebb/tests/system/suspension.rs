@@ -1,6 +1,6 @@
 //! A job that was suspended and resumed is the job that never was.
 
-use crate::support::{System, finished, model_job, plain_digest, steps, submit, until};
+use crate::support::{System, finished, model_job, plain_digest, steps, submit, until, until_saved};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suspended_and_resumed_equals_never_stopped() {
