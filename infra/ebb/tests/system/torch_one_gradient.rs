@@ -76,12 +76,13 @@ async fn every_sample_counts_once_per_epoch_in_pytorch_without_determinism() {
         until(&client, &id, "steps on them", |j| steps(j) >= goal && members(j) == members_now).await;
     };
     more(1).await;
-    demand(&system, 1).await;
-    more(3).await;
+    // Not three, which with four workers are no faster than two.
+    demand(&system, 0).await;
+    more(4).await;
     let pid = system.agent().slots().await.unwrap().iter().find_map(|slot| slot.pid).unwrap();
     kill_process(pid).unwrap();
-    until(&client, &id, "the loss of one", |j| members(j) == 2).await;
-    more(3).await;
+    until(&client, &id, "the loss of one", |j| members(j) < 4).await;
+    more(4).await;
     demand(&system, 2).await;
     more(2).await;
     let before = job(&client, &id).await;
