@@ -353,9 +353,8 @@ fn proposals(job: &Job) -> impl Iterator<Item = &Proposal> {
 }
 
 fn batch_is_in_range(_: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
-    let proposed = job.placement().and_then(|placement| placement.proposed.as_ref());
     let most = job.spec.stride_max();
-    for proposal in job.active().map(|active| &active.proposal).into_iter().chain(proposed) {
+    for proposal in proposals(job) {
         if proposal.stride > most {
             broken.push(format!("{id}: {} takes {} steps at once", proposal.generation, proposal.stride.steps()));
         }

@@ -80,14 +80,14 @@ pub const GROWTH_PAUSE_MS_MIN: u64 = 30_000;
 pub const BETA_REFUSED_MILLI: u64 = 1_100;
 /// First time that a link which was found to be slow is counted on to be; doubles each time. To find out costs a start, and as much of a copy as tells.
 pub const LINK_AVOID_MS_MIN: u64 = 300_000;
-/// For how long a first quarter of a second of a copy counts: until it is said what the whole second was, or that the newcomer has fallen behind.
-pub const LINK_SUSPECTED_MS: u64 = 10_000;
-/// So long before that time is over such a link is measured again, so that what is known of it is never in between: two servers, each twice.
+/// So long before a slow link would no longer count it is measured again, so that what is known of it has no gap: two servers, each twice.
 pub const LINK_AGAIN_BEFORE_MS: u64 = 15_000;
 /// A link that carries so much is not said of: 1 Gbit/s carries it, and no network that is made for training carries less. What a link carries beyond it a
 /// burst of a few MiB does not tell well; a newcomer's copy does.
 pub const LINK_FAST_BYTES_PER_S: u64 = 100_000_000;
-/// Longest such times.
+/// For how long a first quarter of a second of a copy counts: until it is said what the whole second was, or that the newcomer has fallen behind.
+pub const LINK_SUSPECTED_MS: u64 = 10_000;
+/// Longest of the times that double.
 pub const AVOID_MS_MAX: u64 = 3_600_000;
 /// How long a member that exited with status 0 may stay unexplained: the leader's word about it travels another way.
 pub const LEFT_GRACE_MS: u64 = 5_000;

@@ -118,9 +118,7 @@ pub(super) fn is_unbalanced(state: &State, id: &JobId) -> bool {
     let Some(job) = state.job(id) else { return false };
     let hosted = hosted(job);
     let shares: Vec<Vec<Rank>> = hosted.values().map(|(_, ranks)| ranks.clone()).collect();
-    let hosts = hosts(hosted.values().map(|(address, _)| *address));
-    let before: Vec<Hosting<'_>> =
-        hosts.into_iter().zip(&shares).map(|(host, ranks)| Hosting { host, ranks }).collect();
+    let before = hosting(hosted.values().map(|(address, ranks)| (*address, &ranks[..])));
     let unit_us = unit_us(job, hosted.keys().copied());
     let best = tree::place_by_speed(job.spec.workers.max, &before, &unit_us);
     let gain_us = tree::longest_us(&shares, &unit_us).saturating_sub(tree::longest_us(&best, &unit_us));
@@ -167,14 +165,18 @@ fn time_to_begin_ms(
     }
 }
 
+/// Members as their ranks are placed, by their addresses and what they host so far.
+fn hosting<'a>(members: impl Iterator<Item = (&'a str, &'a [Rank])> + Clone) -> Vec<Hosting<'a>> {
+    let hosts = hosts(members.clone().map(|(address, _)| address));
+    hosts.into_iter().zip(members).map(|(host, (_, ranks))| Hosting { host, ranks }).collect()
+}
+
 /// Where members of the generation in force are, and the ranks that they host now: as those that are left have placed them when others departed.
 fn hosted(job: &Job) -> BTreeMap<&ExecutorId, (&str, Vec<Rank>)> {
     let Some(active) = job.active() else { return BTreeMap::new() };
     let there: Vec<&Member> =
         active.proposal.members.iter().filter(|member| active.members.contains(&member.executor)).collect();
-    let hosts = hosts(there.iter().map(|member| &member.address[..]));
-    let before: Vec<Hosting<'_>> =
-        hosts.into_iter().zip(&there).map(|(host, member)| Hosting { host, ranks: &member.ranks }).collect();
+    let before = hosting(there.iter().map(|member| (&member.address[..], &member.ranks[..])));
     let all = there.len() == active.proposal.members.len();
     let as_proposed = || before.iter().map(|member| member.ranks.to_vec()).collect();
     let placed = if all { as_proposed() } else { tree::place_again(job.spec.workers.max, &before) };
@@ -194,10 +196,8 @@ fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<Execu
         .take(usize::from(workers))
         .collect();
     let hosted = hosted(job);
-    let ranks = |(number, _): &(ExecutorId, String)| hosted.get(number).map_or(&[][..], |(_, ranks)| &ranks[..]);
-    let hosts = hosts(there.iter().map(|(_, address)| &address[..]));
-    let before: Vec<Hosting<'_>> =
-        hosts.into_iter().zip(&there).map(|(host, at)| Hosting { host, ranks: ranks(at) }).collect();
+    let ranks = |number: &ExecutorId| hosted.get(number).map_or(&[][..], |(_, ranks)| &ranks[..]);
+    let before = hosting(there.iter().map(|(number, address)| (&address[..], ranks(number))));
     let unit_us = unit_us(job, there.iter().map(|(number, _)| number));
     let placed = if job.stragglers.is_empty() {
         tree::place_again(workers, &before)
