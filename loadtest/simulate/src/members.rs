@@ -27,6 +27,8 @@ pub(crate) struct Training {
     mode: Mode,
     /// Steps that an update takes.
     stride: Stride,
+    /// Whole steps that were done when it came into force.
+    began_at: f64,
     pace: Pace,
     /// Steps in a millisecond in the generation before.
     usual: f64,
@@ -65,10 +67,40 @@ impl Training {
         self.stride.steps() as f64
     }
 
-    /// Of so many steps those that are of whole updates.
-    fn whole(&self, steps: f64) -> f64 {
-        ((steps + STEP_SLACK) / self.update()).floor() * self.update()
+    /// Where its updates end.
+    fn updates(&self, checkpoint_every: Option<u64>) -> Updates {
+        Updates { from: self.began_at, steps: self.update(), checkpoint_every }
     }
+}
+
+/// Where updates end: counted from where their generation began, and from each checkpoint that is due by steps, at which one ends.
+#[derive(Debug, Clone, Copy)]
+struct Updates {
+    from: f64,
+    steps: f64,
+    checkpoint_every: Option<u64>,
+}
+
+impl Updates {
+    /// Where the one began that is in flight after so many steps.
+    fn begun(&self, steps: f64) -> f64 {
+        let steps = steps + STEP_SLACK;
+        let from = self.checkpoint_every.map_or(self.from, |every| self.from.max(multiple(steps, every)));
+        from + ((steps - from) / self.steps).floor() * self.steps
+    }
+
+    /// Where that one ends.
+    fn end(&self, steps: f64) -> f64 {
+        let begun = self.begun(steps);
+        let due =
+            self.checkpoint_every.map_or(f64::INFINITY, |every| multiple(begun + STEP_SLACK, every) + every as f64);
+        (begun + self.steps).min(due)
+    }
+}
+
+/// The last multiple that so many steps have come to.
+fn multiple(steps: f64, of: u64) -> f64 {
+    (steps / of as f64).floor() * of as f64
 }
 
 impl World<'_> {
@@ -146,6 +178,7 @@ impl World<'_> {
             leader: leader.clone(),
             mode: Mode::Still,
             stride,
+            began_at: (self.jobs[job].steps + STEP_SLACK).floor(),
             pace,
             usual,
             usual_members,
@@ -205,6 +238,7 @@ impl World<'_> {
     /// Members stop stepping. Where they broke off, the update in flight is lost.
     pub fn stop(&mut self, job: usize, mode: Mode) {
         self.settle(job);
+        let every = self.checkpoint_every(job);
         let known = &mut self.jobs[job];
         let Some(training) = known.training.as_mut() else { return };
         known.stamp += 1;
@@ -217,9 +251,14 @@ impl World<'_> {
             }
         }
         if stepped && mode == Mode::Broken && !training.pace.flows() {
-            let kept = training.whole(known.steps);
+            let kept = training.updates(every).begun(known.steps);
             self.undo(job, kept);
         }
+    }
+
+    /// Steps between two checkpoints. Jobs that are simulated say it in steps; one that does not writes none by itself.
+    fn checkpoint_every(&self, job: usize) -> Option<u64> {
+        self.setup.jobs[job].spec.checkpoint.every.steps().filter(|every| *every > 0)
     }
 
     /// The steps beyond some are lost, and what they took.
@@ -334,14 +373,14 @@ impl World<'_> {
             return;
         }
         self.settle(job);
-        let at = self.at;
+        let (at, every) = (self.at, self.checkpoint_every(job));
         let known = &mut self.jobs[job];
         let stamp = known.stamp;
         let Some(training) = known.training.as_mut() else { return };
         training.awaited = true;
         // It is announced on an update, so one that begins now counts.
-        let whole = training.whole(known.steps) + training.update();
-        let takes_ms = if training.pace.flows() { 0 } else { training.pace.takes_ms(known.steps, whole) };
+        let ends = training.updates(every).end(known.steps);
+        let takes_ms = if training.pace.flows() { 0 } else { training.pace.takes_ms(known.steps, ends) };
         self.queue.put(at.plus_ms(takes_ms), Event::Boundary { job, stamp });
     }
 
@@ -407,9 +446,7 @@ impl World<'_> {
         self.settle(job);
         let known = &self.jobs[job];
         let is_member = known.training.as_ref().is_some_and(|training| training.members.contains(executor));
-        // Jobs that are simulated say it in steps; one that does not writes none by itself.
-        let every = self.setup.jobs[job].spec.checkpoint.every.steps().map_or(f64::INFINITY, |steps| steps as f64);
-        let written = if every.is_finite() { (known.steps / every).floor() * every } else { 0.0 };
+        let written = self.checkpoint_every(job).map_or(0.0, |every| multiple(known.steps, every));
         if is_member && written > known.saved {
             self.tell_saved(job, written);
         }
@@ -458,4 +495,29 @@ impl World<'_> {
 
 fn whole(steps: f64) -> Step {
     Step((steps + STEP_SLACK).floor() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn updates_are_counted_from_where_their_generation_began_and_end_at_checkpoints() {
+        let of = |from, steps, checkpoint_every| Updates { from, steps, checkpoint_every };
+        let four = of(3.0, 4.0, None);
+        assert_eq!(
+            [3.0, 3.5, 6.9, 7.0].map(|steps| (four.begun(steps), four.end(steps))),
+            [(3.0, 7.0), (3.0, 7.0), (3.0, 7.0), (7.0, 11.0)]
+        );
+        let saved = of(0.0, 4.0, Some(7));
+        assert_eq!(
+            [4.5, 7.5, 11.0, 13.9].map(|steps| (saved.begun(steps), saved.end(steps))),
+            [(4.0, 7.0), (7.0, 11.0), (11.0, 14.0), (11.0, 14.0)]
+        );
+        let one = of(0.0, 1.0, Some(7));
+        assert_eq!(
+            [0.0, 6.5, 7.0].map(|steps| (one.begun(steps), one.end(steps))),
+            [(0.0, 1.0), (6.0, 7.0), (7.0, 8.0)]
+        );
+    }
 }

@@ -83,7 +83,7 @@ impl Setup {
         let usable = self.groups().filter(|group| job.only.as_ref().is_none_or(|only| *only == group.kind));
         let fastest = usable.map(|group| group.speed).reduce(f64::max)?;
         let sizes = job.spec.workers.min..=job.spec.workers.max;
-        let ms = sizes.filter_map(|slots| job.takes_ms(slots, fastest)).reduce(f64::min)?;
+        let ms = sizes.filter_map(|slots| job.takes_at_best_ms(slots, fastest)).reduce(f64::min)?;
         Some(ms as u64 + self.costs.start_ms + self.costs.link_ms)
     }
 
@@ -201,6 +201,13 @@ impl Job {
             }
             None => Some((self.total() - done).max(0.0) / (self.curve.speed(slots)? * self.steps_per_ms * factor)),
         }
+    }
+
+    /// How long it takes alone on so many slots with the batch that it is fastest with.
+    fn takes_at_best_ms(&self, slots: u16, factor: f64) -> Option<f64> {
+        let larger = self.strided.iter().filter_map(|curve| curve.speed(slots)).reduce(f64::max);
+        let gain = larger.zip(self.curve.speed(slots)).map_or(1.0, |(larger, smallest)| (larger / smallest).max(1.0));
+        self.takes_ms(slots, factor * gain)
     }
 
     /// How fast its steps are by slots where an update takes so many.
@@ -403,7 +410,9 @@ fn strided(
             even @ Curve::Even { .. } => even,
         };
         let (low, high) = curve.range();
-        (!given.other_batch && low <= range.0 && high >= range.1).then_some(curve)
+        // Of a model by chance no batch is known: a larger one would cost nothing.
+        let is_known = given.named || given.model.is_none();
+        (is_known && !given.other_batch && low <= range.0 && high >= range.1).then_some(curve)
     };
     (2..=(max / size.max(1)).min(STRIDE_MAX.into())).map_while(of).collect()
 }
@@ -463,6 +472,22 @@ mod tests {
             soonest,
             [Some(13_500), Some(51_000), None],
             "on eight slots twice as fast, of a type that is four times as fast"
+        );
+    }
+
+    #[test]
+    fn a_larger_batch_may_be_what_makes_it_soonest() {
+        let mut tables = Tables::default();
+        tables.add("a", "global_batch_size,1\n100,10\n200,10\n").unwrap();
+        let text = "submitted_s,duration_s,workers,model,batch_size,batch_max\n0,100,1,a,100,200\n0,100,1,,100,200\n0,100,1,a,100,100\n";
+        let (made, _) = prepared(text, &tables, SHAPE);
+        let setup = Setup::of_training_alone(made, "1x4:t4".parse().unwrap(), Costs::none(), 0);
+        let soonest: Vec<_> = setup.jobs.iter().map(|job| setup.soonest_ms(job)).collect();
+        assert_eq!(soonest, [Some(50_000), Some(100_000), Some(100_000)]);
+        assert_eq!(
+            [0, 1].map(|job: usize| setup.jobs[job].strided.len()),
+            [1, 0],
+            "of a model by chance no batch is known"
         );
     }
 

@@ -67,7 +67,8 @@ impl Ran {
         for (_, job) in missed {
             let soonest_ms = setup.soonest_ms(job).map(|ms| job.submitted_ms + ms);
             all += 1;
-            hopeless += usize::from(job.deadline_ms < soonest_ms);
+            // Who finds no slot that it can use is never done.
+            hopeless += usize::from(soonest_ms.is_none_or(|soonest_ms| job.deadline_ms < Some(soonest_ms)));
         }
         (figures["missed_deadlines"], figures["hopeless_deadlines"]) = (Value::from(all), Value::from(hopeless));
         Self { case, figures }
@@ -354,8 +355,14 @@ fn growth(was: &Ran, more: &[Ran]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::costs::Costs;
+    use crate::curve::Tables;
     use crate::questions::Change;
+    use crate::setup::{Shape, jobs};
+    use crate::trace::{Format, parse};
+    use controller_core::policy_by_name;
 
     fn ran(name: &str, figures: Value) -> Ran {
         let mut all = json!({"jobs": 10, "finished": 10, "deadline_attainment": null, "return_p99_ms": 69});
@@ -397,6 +404,20 @@ mod tests {
         assert!(found.answer.starts_with("None of these is enough: with a headroom of 1"), "{found:?}");
         let found = answer(Question::Headroom, vec![of("0", 0.0, 100.0), of("1", 0.0, 80.0)]);
         assert!(found.answer.contains("no more is wanted"), "{found:?}");
+    }
+
+    /// One that could be made with more slots, one that is shorter than its job, one of a job that finds no slot which it can use.
+    #[test]
+    fn what_no_number_of_slots_makes_is_counted_apart() {
+        let text = "submitted_s,duration_s,workers,slot_type,deadline_s\n0,100,4,t4,110\n0,100,4,t4,110\n0,100,4,t4,50\n0,100,4,p100,500\n";
+        let shape = Shape { min_share: 1.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false };
+        let (jobs, _) =
+            jobs(&parse(text, Format::Csv).unwrap(), &Tables::default(), &shape, &Costs::none(), 0).unwrap();
+        let setup = Setup::of_training_alone(jobs, "1x4:t4".parse().unwrap(), Costs::none(), 0);
+        let outcome = crate::run(&setup, policy_by_name("fifo").unwrap().as_ref(), &mut || 0);
+        let case = Case { name: "4".to_owned(), at: Some(4.0), policy: 0, change: Change::Nothing };
+        let ran = Ran::of(case, &setup, &outcome);
+        assert_eq!((ran.number("missed_deadlines"), ran.number("hopeless_deadlines")), (3.0, 2.0));
     }
 
     #[test]
