@@ -232,8 +232,10 @@ impl Writer {
             let checkpoint = task.checkpoint();
             let event =
                 self.write(task).unwrap_or_else(|source| Event::NotWritten(WriteFailure { checkpoint, source }));
+            let told = self.inbox.send(event);
+            // Not before: who takes a thread for idle may wait for it, and it for room in the inbox.
             under_way.fetch_sub(1, Ordering::Relaxed);
-            if self.inbox.send(event).is_err() {
+            if told.is_err() {
                 return;
             }
         }
