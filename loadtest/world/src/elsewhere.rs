@@ -1,6 +1,6 @@
 //! A job that avoids a slot is not left on it beside an idle one: whatever policy plans, and of how many slots the job is, it goes on elsewhere.
 //!
-//! A slot of a server whose link was found to be slow is none that it could have.
+//! A slot across a link that was found to be slow is none that it could have, whichever of the two servers the link belongs to.
 //!
 //! Looked at before the healing too: a plan is made every second, so a job waits for longer only where nobody could plan.
 
@@ -9,8 +9,8 @@ use crate::time::At;
 use crate::world::{CONTROL, World};
 use controller_core::limits::PLAN_PAUSE_MS;
 use controller_core::state::{Job, JobPhase, Slot, State};
-use events_schema::{JobId, SlotId};
-use std::collections::BTreeMap;
+use events_schema::{JobId, ServerId, SlotId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// From the word that somebody hung until its slot is exchanged: a tick, one append, and what a fleet or another job takes meanwhile.
 const EXCHANGE_MS: u64 = 5_000;
@@ -30,12 +30,17 @@ fn left_on(truth: &State, id: &JobId, job: &Job) -> Option<SlotId> {
     let avoided = |slot: &&SlotId| job.avoids(slot, truth.at());
     let left = |slot: &&SlotId| truth.slot(slot).is_some_and(|known| fit(slot, known) && empty(known));
     let slot = job.slots().iter().filter(|_| goes_on).filter(avoided).find(left)?;
+    let members = job.active().into_iter().flat_map(|active| &active.members);
+    let homes = members.filter_map(|number| Some(&truth.executor(number)?.slot.server));
+    let homes: BTreeSet<&ServerId> = homes.collect();
+    let behind = homes.iter().any(|home| truth.is_link_slow(home));
+    let across = |server: &ServerId| !homes.contains(server) && (behind || truth.is_link_slow(server));
     let instead = |(other, known): &(&SlotId, &Slot)| {
         known.is_idle()
             && truth.is_present(other)
             && truth.kind(other) == truth.kind(slot)
             && !job.avoids(other, truth.at())
-            && !truth.is_link_slow(&other.server)
+            && !across(&other.server)
     };
     truth.slots().find(instead).map(|_| slot.clone())
 }

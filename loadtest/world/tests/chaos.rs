@@ -17,7 +17,7 @@ const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 50] = [
+const FOUND: [(&str, &str); 51] = [
     (
         "a-second-plan-comes-in-the-batch-of-a-generation",
         include_str!("found/a-second-plan-comes-in-the-batch-of-a-generation.json"),
@@ -143,6 +143,7 @@ const FOUND: [(&str, &str); 50] = [
         include_str!("found/two-jobs-of-one-length-pass-a-slot-at-each-step.json"),
     ),
     ("two-jobs-pass-a-slot-back-and-forth", include_str!("found/two-jobs-pass-a-slot-back-and-forth.json")),
+    ("a-slot-is-avoided-behind-a-slow-link", include_str!("found/a-slot-is-avoided-behind-a-slow-link.json")),
 ];
 
 /// A machine's panic is caught and is a finding; its own words would only stand between the lines.
