@@ -4,7 +4,7 @@
 //! The trainer hands over a reference to its replica, not a copy. Behind the training a shard is copied out, the whole is hashed and let go; if the
 //! trainer's next update comes sooner than that, it waits, or works on a copy where there is something else to write first. So training
 //! pauses for one copy at most, and usually not at all. The shard is copied into the memory of the one before: memory that is touched for the first time
-//! takes ten times as long. All the rest, which is most of it, is done by threads that give way to those that train. What the job stands still for is read
+//! takes ten times as long. All the rest, which is most of it, is done by threads that give way to those that train if it is much. What the job stands still for is read
 //! where it lies, and written at full speed. Reading is in `restore.rs`.
 //!
 //! Next on a job's path: `storage/src/checkpoint/mod.rs`.
@@ -34,6 +34,9 @@ const TASKS_MAX: usize = 2;
 /// By how much threads that write behind the training are nicer than those that train. Beside these they get a tenth of a processor that is asked for by
 /// both, so that a checkpoint always ends, and all that nobody else wants.
 const NICER_BY: i32 = 10;
+/// From which size of a replica on they give way. A smaller one takes some 25 ms of a processor, about what any step may take longer, and checkpoints that follow
+/// each other within a second would be left out on a machine whose processors are all wanted.
+const GIVES_WAY_FROM_BYTES: usize = 8 << 20;
 /// Threads that move what is written behind the training; a store that is a folder has more, by the same priority.
 const BEHIND_THREADS: usize = 1;
 /// For how long the order is awaited that says by what a generation's objects are named: the leader's word of it may come first.
@@ -137,8 +140,8 @@ impl Lane {
     }
 }
 
-/// For all that is written behind the training: its threads give way to those that train.
-fn giving_way() -> io::Result<Runtime> {
+/// For all that is written behind the training: of a large replica its threads give way to those that train.
+fn behind_the_training(replica_bytes: usize) -> io::Result<Runtime> {
     let give_way = || {
         // On Linux it is of the thread that asks. Where it is refused, writing takes from the training what it did before.
         if let Err(error) = rustix::process::nice(NICER_BY) {
@@ -146,7 +149,11 @@ fn giving_way() -> io::Result<Runtime> {
         }
     };
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(BEHIND_THREADS).thread_name("ebb-behind").on_thread_start(give_way).enable_all().build()
+    builder.worker_threads(BEHIND_THREADS).thread_name("ebb-behind").enable_all();
+    if replica_bytes >= GIVES_WAY_FROM_BYTES {
+        builder.on_thread_start(give_way);
+    }
+    builder.build()
 }
 
 impl CheckpointWriter {
@@ -171,8 +178,9 @@ impl CheckpointWriter {
             copies,
             shard: Arc::default(),
         };
+        let behind = behind_the_training(size_of::<f32>() * program.lengths().replica)?;
         Ok(Self {
-            behind: writer(Arc::new(giving_way()?), store, true).start("ebb-checkpoint")?,
+            behind: writer(Arc::new(behind), store, true).start("ebb-checkpoint")?,
             needed: writer(Arc::clone(&program.runtime), Arc::clone(&program.store), false).start("ebb-save")?,
             backlog: VecDeque::new(),
         })
@@ -456,6 +464,20 @@ mod tests {
             assert_eq!(shard_of_all(&mut behind, index, count), shard_of_all(&mut needed, index, count));
         }
         assert_eq!((behind.shard.len(), needed.shard.capacity()), (2, 0));
+    }
+
+    /// The niceness of the threads that write a replica of so many bytes, by the kernel's word.
+    fn niceness(replica_bytes: usize) -> i32 {
+        let runtime = behind_the_training(replica_bytes).unwrap();
+        let own = runtime.spawn(async { rustix::process::getpriority_process(None).unwrap() });
+        runtime.block_on(own).unwrap()
+    }
+
+    #[test]
+    fn writing_a_large_replica_gives_way_and_a_small_one_is_not_worth_it() {
+        let own = rustix::process::getpriority_process(None).unwrap();
+        assert_eq!(niceness(GIVES_WAY_FROM_BYTES - 1), own);
+        assert_eq!(niceness(GIVES_WAY_FROM_BYTES), (own + NICER_BY).min(19));
     }
 
     #[test]
