@@ -41,9 +41,12 @@ impl<P> Early<P> {
         // A share of at most half of the ranks is made of at most log2(W) nodes, and of each this member's chunk may come.
         let gradients = (config.workers.max(1).ilog2() as usize).max(GRADIENTS_MIN);
         // What was sent aside to a newcomer that follows no more, because a round has begun that its senders have not heard of.
-        let steps = config.behind_max.map_or(0, |steps| usize::try_from(steps).unwrap_or(usize::MAX).saturating_add(1));
+        let behind = |updates: u64| usize::try_from(updates).unwrap_or(usize::MAX).saturating_add(1);
+        let updates = config.behind_max.map_or(0, behind);
         let aside = if config.behind_max.is_some() { config.replica_len } else { 0 };
-        let gradients = config.gradient_len.saturating_mul(gradients.saturating_add(steps));
+        let gradients = config.gradient_len.saturating_mul(gradients.saturating_add(updates));
+        // Chunks differ by an element, and each rank may be a node of its own.
+        let gradients = gradients.saturating_add(config.workers.into());
         let elements_max = config.replica_len.saturating_add(aside).saturating_add(gradients);
         Self { kept: Vec::new(), places: BTreeSet::new(), ahead: None, elements: 0, elements_max }
     }
@@ -186,7 +189,7 @@ mod tests {
     fn what_is_kept_is_bounded_by_the_size_of_the_model() {
         let config = config(0, 4, 9);
         let mut early = Early::new(&config);
-        let room = 2 * config.replica_len + (2 + 7) * config.gradient_len;
+        let room = 2 * config.replica_len + (2 + 7) * config.gradient_len + 4;
         let kept = (0..1_000).filter(|_| early.keep_ahead(Peer(3), bulk(2, 0, 1), ())).count();
         assert_eq!(kept, room);
         early.forget(Peer(3));

@@ -67,6 +67,8 @@ impl Duty {
 
 /// The members of one host.
 struct Host<'a> {
+    /// Its number among the hosts.
+    place: usize,
     members: Vec<Sitting<'a>>,
     /// The nodes that their ranks make together.
     nodes: Vec<Node>,
@@ -118,7 +120,7 @@ impl Plan {
         let to = owner.seat.peer;
         let own = self.own.iter_mut().filter(|(node, _)| here.nodes.contains(node));
         own.for_each(|(_, targets)| targets.push((to, owner.chunk.clone())));
-        for (who, range) in here.shared_out(&owner.chunk, &there.chunks, piece_elements) {
+        for (who, range) in here.shared_out(&owner.chunk, there, piece_elements) {
             if who == me {
                 self.bring(to, range.clone());
                 for node in here.nodes.iter().filter(|node| here.who_has(node).is_none()) {
@@ -152,24 +154,21 @@ impl Host<'_> {
         self.members.iter().find(|member| member.nodes.contains(node)).map(|member| member.seat.peer)
     }
 
-    /// Who of this host has to do with which stretch of a chunk on another one, whose chunks are shared out evenly. Cut where pieces of that chunk are.
-    fn shared_out(
-        &self,
-        chunk: &Range<usize>,
-        chunks: &Range<usize>,
-        piece_elements: usize,
-    ) -> Vec<(Peer, Range<usize>)> {
+    /// Who of this host has to do with which stretch of a chunk on another one, whose chunks are shared out evenly. Cut where pieces of that chunk are: where
+    /// they have few, not everybody has some, and who has is another one for each host.
+    fn shared_out(&self, chunk: &Range<usize>, there: &Host<'_>, piece_elements: usize) -> Vec<(Peer, Range<usize>)> {
         let count = self.members.len();
-        let cut = |member: usize| {
-            let even = chunks.start + self::chunk(chunks.len(), member, count).start;
+        let cut = |share: usize| {
+            let even = there.chunks.start + self::chunk(there.chunks.len(), share, count).start;
             let within = even.clamp(chunk.start, chunk.end) - chunk.start;
             let (before, after) = (within / piece_elements * piece_elements, within.next_multiple_of(piece_elements));
             let after = after.min(chunk.len());
-            chunk.start + if within - before < after - within { before } else { after }
+            chunk.start + if within - before <= after - within { before } else { after }
         };
         let ends = (1..count).map(cut).chain([chunk.end]);
         let ranges = (0..count).map(cut).zip(ends).map(|(start, end)| start..end);
-        let shared = self.members.iter().map(|member| member.seat.peer).zip(ranges);
+        let in_turn = self.members.iter().cycle().skip(there.place % count);
+        let shared = in_turn.map(|member| member.seat.peer).zip(ranges);
         shared.filter(|(_, range)| !range.is_empty()).collect()
     }
 }
@@ -200,7 +199,7 @@ fn whole_sum(hosts: &[Host<'_>], here: &Host<'_>, own: &Sitting<'_>, piece_eleme
         to.push((member.seat.peer, chunk.clone()));
     }
     for host in hosts.iter().filter(|host| !std::ptr::eq(*host, here)) {
-        let shared = host.shared_out(chunk, &here.chunks, piece_elements);
+        let shared = host.shared_out(chunk, here, piece_elements);
         for &node in &host.nodes {
             match host.who_has(&node) {
                 Some(from) => parts.push(Part { from, node, range: chunk.clone() }),
@@ -235,7 +234,7 @@ fn hosts(membership: &Membership, root: Node, len: usize) -> Vec<Host<'_>> {
         });
         let members: Vec<Sitting<'_>> = members.collect();
         first += members.len();
-        hosts.push(Host { members, nodes: root.cover(&ranks), chunks });
+        hosts.push(Host { place: hosts.len(), members, nodes: root.cover(&ranks), chunks });
     }
     hosts
 }
@@ -277,6 +276,28 @@ mod tests {
         assert_eq!(plans(16, &[4, 4, 4], 16_000, 10).iter().map(made).sum::<usize>(), 0, "nothing goes elsewhere");
         assert_eq!(plans(16, &[4, 5, 6], 16_000, 10).iter().map(made).sum::<usize>(), 0, "nobody to sum with");
         assert_eq!(plans(4, &[0, 0, 1, 1], 4, 64).iter().map(made).collect::<Vec<_>>(), [1; 4], "small models too");
+    }
+
+    fn has_room(workers: u16, hosts: &[u16], len: usize, piece: usize) {
+        for plan in plans(workers, hosts, len, piece) {
+            let parts = plan.duties.iter().flat_map(|duty| &duty.parts);
+            let elements: usize = parts.map(|part| part.range.len()).sum();
+            // Beside the last element of a chunk, which not all have.
+            let room = len * (workers.ilog2() as usize).max(2) + usize::from(workers);
+            assert!(elements <= room, "{elements} of {room}: {workers} on {hosts:?}, {len} in pieces of {piece}");
+        }
+    }
+
+    /// One of a host's members was given every chunk that is one piece.
+    #[test]
+    fn chunks_that_are_one_piece_go_to_members_in_turns() {
+        let hosts = [0, 0, 0, 1, 2, 3, 4, 5, 6];
+        let made: Vec<usize> = plans(63, &hosts, 9_000, 64_000)[..3].iter().map(made).collect();
+        assert!(made[0] > 0 && made == [made[0]; 3], "{made:?}");
+        has_room(63, &hosts, 9_000, 64_000);
+        has_room(63, &hosts, 64_000, 64_000);
+        // A chunk is one element longer than the other.
+        has_room(124, &[0, 0, 1, 2], 101_358, 49_707);
     }
 
     proptest! {
@@ -322,14 +343,11 @@ mod tests {
 
         /// As `early.rs` counts on: of a step that others are at before this member, no more sums come than it has room for.
         #[test]
-        fn what_may_come_before_its_step_has_room(workers in 2u16..=128, share in 1u16..128, hosts in proptest::collection::vec(0u16..5, 1..9)) {
+        fn what_may_come_before_its_step_has_room(workers in 2u16..=128, share in 1u16..128,
+            hosts in proptest::collection::vec(0u16..12, 1..16), (len, piece) in (1usize..128_000).prop_flat_map(|len| (Just(len), 1..=len)),
+        ) {
             let hosts: Vec<u16> = (0..=usize::from(share % workers)).map(|member| hosts[member % hosts.len()]).collect();
-            const LEN: usize = 128_000;
-            for plan in plans(workers, &hosts, LEN, 1) {
-                let parts = plan.duties.iter().flat_map(|duty| &duty.parts);
-                let elements: usize = parts.map(|part| part.range.len()).sum();
-                prop_assert!(elements <= LEN * (workers.ilog2() as usize).max(2) + workers as usize);
-            }
+            has_room(workers, &hosts, len, piece);
         }
     }
 }
