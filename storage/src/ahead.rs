@@ -11,15 +11,17 @@ use tokio::sync::{Notify, OnceCell};
 /// Most bytes of batches that are ready: two steps of images for dozens of ranks. One that is larger is made ahead alone.
 const READY_BYTES_MAX: u64 = 64 << 20;
 
-/// Steps whose batches are made ahead: the one that is computed and the next. More would keep processors from whoever comes together at the
+/// Updates whose batches are made ahead: the one that is computed and the next. More would keep processors from whoever comes together at the
 /// moment when ranks change hands.
-const STEPS_READY_MAX: u64 = 2;
+pub(crate) const UPDATES_READY_MAX: u64 = 2;
 
 /// The ranks and steps that were announced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub ranks: Vec<Rank>,
     pub from: u64,
+    /// Batches of the steps before this one are made ahead.
+    pub ready: u64,
     pub to: u64,
 }
 
@@ -28,10 +30,12 @@ impl Wanted {
         (self.from..self.to).contains(step) && self.ranks.contains(rank)
     }
 
-    /// What is made ahead, in the order of need.
-    fn places(&self) -> impl Iterator<Item = Place> + '_ {
-        let to = self.to.min(self.from.saturating_add(STEPS_READY_MAX));
-        (self.from..to).flat_map(|step| self.ranks.iter().map(move |&rank| (step, rank)))
+    /// What is made ahead, by its number in the order of need.
+    fn place(&self, number: u64) -> Option<Place> {
+        let ranks = self.ranks.len() as u64;
+        let step = self.from.saturating_add(number.checked_div(ranks)?);
+        let rank = self.ranks.get((number % ranks) as usize)?;
+        (step < self.ready).then_some((step, *rank))
     }
 }
 
@@ -51,8 +55,12 @@ pub(crate) struct Ahead {
 #[derive(Debug, Default)]
 struct State {
     wanted: Wanted,
+    /// All places before this one were begun, or asked for: an update may have thousands, and none is looked at again for each.
+    next: u64,
     /// Begun or ready, with its bytes once it is ready.
     batches: BTreeMap<Place, (Cell, u64)>,
+    /// All their bytes.
+    ready_bytes: u64,
     /// Asked for since they were announced: nobody makes them ahead any more.
     gone: BTreeSet<Place>,
     /// Whether a batch was not begun for want of room. Otherwise what is taken lets nothing begin, and nobody is woken for it: that would cost each step
@@ -70,31 +78,37 @@ impl Ahead {
         let mut state = self.state();
         state.batches.retain(|place, _| wanted.holds(place));
         state.gone.retain(|place| wanted.holds(place));
-        state.wanted = wanted;
+        state.ready_bytes = state.batches.values().map(|(_, bytes)| bytes).sum();
+        (state.wanted, state.next) = (wanted, 0);
     }
 
     /// The next batch to make, if there is room for one.
     pub fn begin(&self) -> Option<(Rank, Step, Cell)> {
         let mut state = self.state();
-        let ready_bytes: u64 = state.batches.values().map(|(_, bytes)| bytes).sum();
-        state.full = ready_bytes >= READY_BYTES_MAX;
+        state.full = state.ready_bytes >= READY_BYTES_MAX;
         if state.full {
             return None;
         }
-        let missing = |place: &Place| !state.batches.contains_key(place) && !state.gone.contains(place);
-        let (step, rank) = state.wanted.places().find(missing)?;
-        let cell = Cell::default();
-        state.batches.insert((step, rank), (Arc::clone(&cell), 0));
-        Some((rank, Step(step), cell))
+        loop {
+            let place = state.wanted.place(state.next)?;
+            state.next += 1;
+            if !state.batches.contains_key(&place) && !state.gone.contains(&place) {
+                let cell = Cell::default();
+                state.batches.insert(place, (Arc::clone(&cell), 0));
+                return Some((place.1, Step(place.0), cell));
+            }
+        }
     }
 
     /// It is ready, and takes room until it is taken.
     pub fn made(&self, rank: Rank, step: Step, cell: &Cell) {
         let bytes = cell.get().map_or(0, bytes);
-        if let Some((known, known_bytes)) = self.state().batches.get_mut(&(step.0, rank))
+        let mut state = self.state();
+        if let Some((known, known_bytes)) = state.batches.get_mut(&(step.0, rank))
             && Arc::ptr_eq(known, cell)
         {
-            *known_bytes = bytes;
+            let before = std::mem::replace(known_bytes, bytes);
+            state.ready_bytes = state.ready_bytes - before + bytes;
         }
     }
 
@@ -106,6 +120,7 @@ impl Ahead {
             state.gone.insert(place);
         }
         let batch = state.batches.remove(&place);
+        state.ready_bytes -= batch.as_ref().map_or(0, |(_, bytes)| *bytes);
         let full = std::mem::take(&mut state.full);
         drop(state);
         if full {
@@ -136,8 +151,13 @@ mod tests {
 
     fn announced(ranks: &[u16], from: u64, to: u64) -> Ahead {
         let ahead = Ahead::default();
-        ahead.announce(Wanted { ranks: ranks.iter().copied().map(Rank).collect(), from, to });
+        ahead.announce(wanted(ranks, from, to));
         ahead
+    }
+
+    fn wanted(ranks: &[u16], from: u64, to: u64) -> Wanted {
+        let ranks = ranks.iter().copied().map(Rank).collect();
+        Wanted { ranks, from, ready: to.min(from + 2), to }
     }
 
     fn begun(ahead: &Ahead) -> Vec<(u16, u64)> {
@@ -156,16 +176,17 @@ mod tests {
     fn batches_are_begun_once_in_the_order_of_need() {
         let ahead = announced(&[2, 0], 5, 7);
         assert_eq!(begun(&ahead), [(2, 5), (0, 5), (2, 6), (0, 6)]);
-        ahead.announce(Wanted { ranks: vec![Rank(2), Rank(1)], from: 6, to: 8 });
+        ahead.announce(wanted(&[2, 1], 6, 8));
         assert_eq!(begun(&ahead), [(1, 6), (2, 7), (1, 7)], "what was begun and is still wanted is not begun again");
     }
 
     #[test]
-    fn no_more_than_two_steps_are_made_ahead_of_the_one_that_was_announced() {
+    fn what_lies_beyond_is_not_made_ahead() {
         let ahead = announced(&[0], 5, 60);
         assert_eq!(begun(&ahead), [(0, 5), (0, 6)]);
-        ahead.announce(Wanted { ranks: vec![Rank(0)], from: 6, to: 61 });
+        ahead.announce(wanted(&[0], 6, 61));
         assert_eq!(begun(&ahead), [(0, 7)]);
+        assert!(begun(&announced(&[], 5, 60)).is_empty(), "nobody reads");
     }
 
     #[test]
@@ -190,7 +211,7 @@ mod tests {
         assert!(make(&ahead, READY_BYTES_MAX / 2).is_some() && make(&ahead, READY_BYTES_MAX / 2).is_some());
         assert!(make(&ahead, 4).is_none());
         // Of what is not wanted any more nothing is kept.
-        ahead.announce(Wanted { ranks: vec![Rank(1)], from: 0, to: 9 });
+        ahead.announce(wanted(&[1], 0, 9));
         assert_eq!(make(&ahead, 4), Some((Rank(1), Step(0))));
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Next on a job's path: `workers/executor/src/workload.rs`.
 
-use crate::ahead::{Ahead, Cell, Wanted};
+use crate::ahead::{Ahead, Cell, UPDATES_READY_MAX, Wanted};
 use crate::dataset::columns::{Block, Elements};
 use crate::dataset::{Columns, DatasetMetadata, load_metadata};
 use crate::order::{EpochOrder, OrderPlan, SampleAt, steps_total};
@@ -13,6 +13,7 @@ use crate::reader::{DataError, Reader};
 use crate::retry::RetryPolicy;
 use events_schema::dataset::{DatasetInfo, SampleShape, Samples};
 use events_schema::job::JobFields;
+use events_schema::stride::Stride;
 use events_schema::{Rank, Step};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectStore;
@@ -57,10 +58,10 @@ pub const RANKS_USUAL: u64 = 4;
 
 /// Share of the cache that prefetch may fill: the rest is for what is in use.
 const PREFETCH_SHARE: f64 = 0.75;
-/// Epochs whose order is kept: the one in use, and the next one for the prefetch.
-const ORDERS_KEPT: usize = 3;
-/// Most steps looked ahead, whatever is asked for.
-const STEPS_AHEAD_MAX: u64 = 64;
+/// Epochs whose order is kept: the one in use, and those of the updates ahead, none of which is of two.
+const ORDERS_KEPT: usize = 6;
+/// Most updates looked ahead, whatever is asked for.
+const UPDATES_AHEAD_MAX: u64 = 64;
 
 /// What a loader has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -201,11 +202,10 @@ impl Loader {
         self.shared.runtime.block_on(self.samples(rank, step))
     }
 
-    /// Announces that these ranks will read steps `from..from + steps_ahead`; their blocks are read in the background, as far as the cache
-    /// reaches, and the batches of the first two steps made. Replaces the announcement before it; blocks on their way still arrive.
-    pub fn prefetch(&self, ranks: &[Rank], from: Step, steps_ahead: u64) {
-        let to = from.0.saturating_add(steps_ahead.min(STEPS_AHEAD_MAX)).min(self.shared.steps_total);
-        let new = Wanted { ranks: ranks.to_vec(), from: from.0, to };
+    /// Announces that these ranks will read so many updates from a step on, each of so many steps at the most; their blocks are read in the background, as far as the
+    /// cache reaches, and the batches of the first two made. Replaces the announcement before it; blocks on their way still arrive.
+    pub fn prefetch(&self, ranks: &[Rank], place: (Step, Stride), updates_ahead: u64) {
+        let new = self.shared.wanted(ranks, place, updates_ahead);
         self.wanted.send_if_modified(|old| {
             let changed = *old != new;
             if changed {
@@ -217,11 +217,10 @@ impl Loader {
         });
     }
 
-    /// Waits until the blocks of these ranks and steps are in memory, as far as the cache reaches. A member calls it before it
+    /// Waits until the blocks of these ranks and updates are in memory, as far as the cache reaches. A member calls it before it
     /// says that it is ready for a switch.
-    pub async fn warm(&self, ranks: &[Rank], from: Step, steps_ahead: u64) -> Result<(), DataError> {
-        let to = from.0.saturating_add(steps_ahead.min(STEPS_AHEAD_MAX)).min(self.shared.steps_total);
-        let blocks = self.shared.blocks_of(&Wanted { ranks: ranks.to_vec(), from: from.0, to });
+    pub async fn warm(&self, ranks: &[Rank], place: (Step, Stride), updates_ahead: u64) -> Result<(), DataError> {
+        let blocks = self.shared.blocks_of(&self.shared.wanted(ranks, place, updates_ahead));
         let reads = blocks.into_iter().map(|block| {
             let shared = Arc::clone(&self.shared);
             async move { shared.block(block).await.map(|_| ()) }
@@ -242,6 +241,12 @@ impl Loader {
 }
 
 impl Shared {
+    fn wanted(&self, ranks: &[Rank], (from, stride): (Step, Stride), updates_ahead: u64) -> Wanted {
+        let end = |updates: u64| from.0.saturating_add(updates.saturating_mul(stride.steps())).min(self.steps_total);
+        let (ready, to) = (end(UPDATES_READY_MAX), end(updates_ahead.min(UPDATES_AHEAD_MAX)));
+        Wanted { ranks: ranks.to_vec(), from: from.0, ready: ready.min(to), to }
+    }
+
     fn samples_at(&self, rank: Rank, step: Step) -> Vec<SampleAt> {
         match self.plan.locate(step) {
             Some((epoch, step_in_epoch)) => self.order(epoch).samples(rank, step_in_epoch),

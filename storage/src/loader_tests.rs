@@ -6,6 +6,7 @@ use crate::dataset::{ColumnNames, CsvOptions, DatasetRoot, DatasetRoots, Registr
 use crate::faults::{Fault, FaultyStore};
 use events_schema::DatasetName;
 use events_schema::job::JobSpec;
+use events_schema::stride::Stride;
 use std::io::Cursor;
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ async fn every_sample_arrives_once_per_epoch() {
             for step in 0..loader.steps_per_epoch() {
                 for rank in 0..3 {
                     let step = Step(epoch * loader.steps_per_epoch() + step);
-                    loader.prefetch(&[Rank(rank)], step, 2);
+                    loader.prefetch(&[Rank(rank)], (step, Stride::ONE), 2);
                     seen.extend(numbers(&loader.samples(Rank(rank), step).await.unwrap()));
                 }
             }
@@ -99,7 +100,7 @@ async fn many_ranks_on_one_executor_read_their_blocks_once_an_epoch() {
         let limits = LoaderLimits { cache_bytes: bytes * 3 / 8, cache_bytes_max, ..limits() };
         let loader = Loader::open(Arc::clone(&store), &spec(16, 100, r#""blocks""#), &info, limits).await.unwrap();
         for step in 0..loader.steps_per_epoch() {
-            loader.prefetch(&ranks, Step(step), 2);
+            loader.prefetch(&ranks, (Step(step), Stride::ONE), 2);
             for &rank in &ranks {
                 loader.samples(rank, Step(step)).await.unwrap();
             }
@@ -129,7 +130,7 @@ async fn announced_steps_are_read_ahead() {
     let store: Arc<dyn ObjectStore> = faulty.clone();
     let info = numbered(&store, 500).await;
     let loader = Loader::open(Arc::clone(&store), &spec(2, 10, r#""blocks""#), &info, limits()).await.unwrap();
-    loader.warm(&[Rank(0), Rank(1)], Step(0), 64).await.unwrap();
+    loader.warm(&[Rank(0), Rank(1)], (Step(0), Stride::ONE), 64).await.unwrap();
     let reads = faulty.reads.load(Ordering::Relaxed);
     loader.samples(Rank(0), Step(3)).await.unwrap();
     loader.samples(Rank(1), Step(24)).await.unwrap();
@@ -140,6 +141,20 @@ async fn announced_steps_are_read_ahead() {
     assert_eq!(blocking, loader.samples(Rank(0), Step(3)).await.unwrap());
 }
 
+/// An update of several steps reads them all at once: with a number of steps ahead, nothing would be ready for the next one.
+#[tokio::test]
+async fn what_is_read_and_made_ahead_is_counted_in_updates() {
+    let store: Arc<dyn ObjectStore> = FaultyStore::new();
+    let info = numbered(&store, 500).await;
+    let loader = Loader::open(Arc::clone(&store), &spec(2, 10, r#""none""#), &info, limits()).await.unwrap();
+    assert!(loader.steps_per_epoch() == 25 && loader.steps_total() >= 100);
+    let ahead = |stride| {
+        let Wanted { from, ready, to, .. } = loader.shared.wanted(&[Rank(0)], (Step(3), Stride::of(stride)), 4);
+        (from, ready - from, to - from)
+    };
+    assert_eq!([1, 8, 20].map(ahead), [(3, 2, 4), (3, 16, 32), (3, 40, 80)]);
+}
+
 #[tokio::test]
 async fn announced_batches_are_made_ahead_and_are_what_they_would_be() {
     let store: Arc<dyn ObjectStore> = FaultyStore::new();
@@ -148,7 +163,7 @@ async fn announced_batches_are_made_ahead_and_are_what_they_would_be() {
     let open = || Loader::open(Arc::clone(&store), &spec, &info, limits());
     let (ahead, plain) = (open().await.unwrap(), open().await.unwrap());
     for step in 0..ahead.steps_total() {
-        ahead.prefetch(&[Rank(0), Rank(1)], Step(step), 4);
+        ahead.prefetch(&[Rank(0), Rank(1)], (Step(step), Stride::ONE), 4);
         // The maker and the one who asks run in turns on one thread, so now it is ready, then half made, then not begun.
         for _ in 0..step % 7 {
             tokio::task::yield_now().await;
@@ -168,12 +183,12 @@ async fn a_fault_while_batches_are_made_ahead_is_met_by_the_step_that_needs_it_a
     let info = numbered(&store, 100).await;
     let loader = Loader::open(Arc::clone(&store), &spec(1, 10, r#""none""#), &info, limits()).await.unwrap();
     faulty.fail(Fault::Read, "part-", u64::MAX);
-    loader.prefetch(&[Rank(0)], Step(0), 8);
+    loader.prefetch(&[Rank(0)], (Step(0), Stride::ONE), 8);
     let error = loader.samples(Rank(0), Step(0)).await.unwrap_err();
     assert!(matches!(error, DataError::Store(crate::retry::StoreFault::Unreachable { .. })), "{error}");
     faulty.fail(Fault::Read, "part-", 0);
     for step in 0..10 {
-        loader.prefetch(&[Rank(0)], Step(step), 8);
+        loader.prefetch(&[Rank(0)], (Step(step), Stride::ONE), 8);
         assert_eq!(numbers(&loader.samples(Rank(0), Step(step)).await.unwrap()).len(), 10);
     }
 }

@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use events_schema::job::JobSpec;
+use events_schema::stride::Stride;
 use events_schema::{DatasetName, Digest, Generation, JobId, Rank, Step, WriterToken};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
@@ -149,7 +150,7 @@ async fn datasets(store: &Arc<dyn ObjectStore>) {
     let mut samples = 0;
     for step in 0..loader.steps_total() {
         for rank in 0..4 {
-            loader.prefetch(&[Rank(rank)], Step(step), 2);
+            loader.prefetch(&[Rank(rank)], (Step(step), Stride::ONE), 2);
             samples += loader.samples(Rank(rank), Step(step)).await.unwrap().len();
         }
     }

@@ -7,6 +7,7 @@ use crate::row::{Row, Times};
 use crate::subject::spec;
 use events_schema::dataset::Samples;
 use events_schema::job::JobSpec;
+use events_schema::stride::Stride;
 use events_schema::{DatasetName, Digest, Generation, JobId, Rank, Step};
 use loadtest_harness::HarnessError;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -85,7 +86,7 @@ async fn read_all(
     let loader = Loader::open(store.clone(), spec, info, LoaderLimits::default()).await.map_err(failed)?;
     let mut rows = 0;
     for step in 0..loader.steps_total() {
-        loader.prefetch(&[Rank(0)], Step(step), 8);
+        loader.prefetch(&[Rank(0)], (Step(step), Stride::ONE), 8);
         let samples = loader.samples(Rank(0), Step(step)).await.map_err(failed)?;
         rows += Samples::len(&samples) as u64;
     }

@@ -71,9 +71,9 @@ impl<W: Write> Trainer<W> {
             Out::Unexpect => self.replica.unexpect(),
             // Without it a growth takes longer; whoever waits for room must hear of that all the same.
             Out::MakeRoom(wanted) => return Ok((!self.make_room(wanted)).then_some(In::RoomMade)),
-            Out::Warm(generation, ranks, step) => return self.warm(generation, ranks, step),
-            Out::Prefetch(ranks, step) => {
-                let expected = self.program.prefetch(&ranks, step);
+            Out::Warm(generation, ranks, place) => return self.warm(generation, ranks, place),
+            Out::Prefetch(ranks, place) => {
+                let expected = self.program.prefetch(&ranks, place);
                 return self.unless_failed(expected);
             }
             Out::Write { task, needed } => {
@@ -206,9 +206,14 @@ impl<W: Write> Trainer<W> {
         makers.make(wanted, self.inbox.clone())
     }
 
-    fn warm(&mut self, generation: Generation, ranks: Vec<Rank>, step: Step) -> Result<Option<Input>, TrainError> {
+    fn warm(
+        &mut self,
+        generation: Generation,
+        ranks: Vec<Rank>,
+        place: (Step, Stride),
+    ) -> Result<Option<Input>, TrainError> {
         let inbox = self.inbox.clone();
-        let warmed = self.program.warm(ranks, step, move || {
+        let warmed = self.program.warm(ranks, place, move || {
             // A thread of its own, because a full inbox must not stop the reading that empties it.
             // It can only fail when the trainer has ended, and then nobody waits.
             std::thread::spawn(move || drop(inbox.send(Event::Warmed(generation))));

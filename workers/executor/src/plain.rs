@@ -76,7 +76,7 @@ pub fn train_plain_steps(
     for step in (0..end.0).map(Step) {
         evaluate(&mut program, step, &replica, &mut evaluations)?;
         let (began, waited) = (Instant::now(), program.workload.waited());
-        program.prefetch(&ranks, step)?;
+        program.prefetch(&ranks, (step, Stride::ONE))?;
         let view = replica.view();
         let total = sum_step(each.len() as u16, &ranks[..each.len()], &mut sums, |rank, buffer| {
             let workers = each[usize::from(rank.0)];

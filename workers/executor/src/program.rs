@@ -474,14 +474,14 @@ impl Program {
         Ok(metrics)
     }
 
-    /// Announces what will be read next.
-    pub fn prefetch(&mut self, ranks: &[Rank], from: Step) -> Result<(), ProgramError> {
+    /// Announces what will be read next, by updates of so many steps.
+    pub fn prefetch(&mut self, ranks: &[Rank], (from, stride): (Step, Stride)) -> Result<(), ProgramError> {
         if let Some(beside) = &mut self.beside {
             beside.expect(ranks);
         }
         match &self.training {
             Some(training) => {
-                training.prefetch(ranks, from, UPDATES_AHEAD * self.spec.stride_max().steps());
+                training.prefetch(ranks, (from, stride), UPDATES_AHEAD);
                 if let Some((ahead, memory)) = self.ahead.as_mut().zip(self.workload.batches()) {
                     let turns = match self.spec.determinism {
                         Determinism::D1 => ranks.iter().map(|rank| vec![*rank]).collect(),
@@ -495,12 +495,12 @@ impl Program {
         Ok(())
     }
 
-    /// Reads what these ranks need around a step in the background, then calls `done` (also after a fault, which the step that needs the
+    /// Reads what these ranks need around a step, for updates of so many, in the background, then calls `done` (also after a fault, which the step that needs the
     /// data will meet again and report).
     pub fn warm(
         &mut self,
         ranks: Vec<Rank>,
-        from: Step,
+        (from, stride): (Step, Stride),
         done: impl FnOnce() + Send + 'static,
     ) -> Result<(), ProgramError> {
         let Some(training) = self.training.clone() else {
@@ -508,10 +508,9 @@ impl Program {
             done();
             return Ok(());
         };
-        let steps = UPDATES_AHEAD * self.spec.stride_max().steps();
-        training.prefetch(&ranks, from, steps);
+        training.prefetch(&ranks, (from, stride), UPDATES_AHEAD);
         self.runtime.spawn(async move {
-            if let Err(error) = training.warm(&ranks, from, steps).await {
+            if let Err(error) = training.warm(&ranks, (from, stride), UPDATES_AHEAD).await {
                 tracing::warn!(%error, "prefetch failed");
             }
             done();

@@ -412,10 +412,10 @@ pub enum Out<P> {
     Unexpect,
     /// Make room beside whatever else is done, then [`In::RoomMade`].
     MakeRoom(Room),
-    /// Have the data of these ranks ready around this step, then [`In::Warmed`].
-    Warm(Generation, Vec<Rank>, Step),
-    /// These ranks are read next, from this step on.
-    Prefetch(Vec<Rank>, Step),
+    /// Have the data of these ranks ready around this step, for updates of so many at the most, then [`In::Warmed`].
+    Warm(Generation, Vec<Rank>, (Step, Stride)),
+    /// These ranks are read next, from this step on, so many steps for an update at the most.
+    Prefetch(Vec<Rank>, (Step, Stride)),
     /// Write something beside the training, then [`In::Written`] or [`In::NotWritten`].
     Write {
         task: Task,

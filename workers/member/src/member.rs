@@ -397,8 +397,12 @@ impl<P> Member<P> {
                 self.loading = Some(generation);
                 self.out.push(Out::Load(generation, entry));
             }
-            Output::Warm(generation, ranks, step) => self.out.push(Out::Warm(generation, ranks, step)),
-            Output::Prefetch(ranks) => self.out.push(Out::Prefetch(ranks, self.position)),
+            Output::Warm(generation, ranks, (step, stride)) => {
+                self.out.push(Out::Warm(generation, ranks, (step, self.config.stops().longest(stride))));
+            }
+            Output::Prefetch(ranks, stride) => {
+                self.out.push(Out::Prefetch(ranks, (self.position, self.config.stops().longest(stride))));
+            }
             Output::Abandon => self.abandon(),
             Output::Enter(membership, step) => self.enter(membership, step),
             Output::Await(need) => self.expect(need),

@@ -97,6 +97,19 @@ pub(crate) fn running() -> Member<()> {
     member
 }
 
+/// What is read ahead is what this membership reads: not the largest batch of the spec, nor more than comes before something is due.
+#[test]
+fn data_are_announced_by_the_updates_of_the_membership() {
+    let mut member = running();
+    for (stride, longest) in [(1, 1), (2, 2), (8, 3)] {
+        member.membership.as_mut().unwrap().stride = Stride::of(stride);
+        member.begin_step(Step(4));
+        let announced =
+            member.out.drain(..).find_map(|out| if let Out::Prefetch(_, place) = out { Some(place) } else { None });
+        assert_eq!(announced, Some((Step(4), Stride::of(longest))), "checkpoints are every third step");
+    }
+}
+
 #[test]
 fn a_lost_member_is_named_after_a_grace_and_again_while_nothing_is_done() {
     let mut member = running();

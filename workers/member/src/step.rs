@@ -82,7 +82,7 @@ impl<P> Member<P> {
     pub(crate) fn begin_step(&mut self, step: Step) {
         let Some(membership) = &self.membership else { return };
         let config = &self.config;
-        let ranks = membership.ranks(config.me).to_vec();
+        let (ranks, stride) = (membership.ranks(config.me).to_vec(), membership.stride);
         let alone = membership.seats.len() == 1;
         let (workers, computing) = membership.computing(config.workers, config.determinism);
         let reduction =
@@ -94,7 +94,7 @@ impl<P> Member<P> {
         let (work, unused) = Work::new(workers, computing.ranks(config.me), kept);
         self.out.extend(unused.into_iter().map(Out::Release));
         self.position = step;
-        self.out.push(Out::Prefetch(ranks, step));
+        self.out.push(Out::Prefetch(ranks, (step, config.stops().longest(stride))));
         self.out.push(Out::Begin { alone });
         (self.flow.reduction, self.flow.work, self.flow.totals) = (Some(reduction), Some(work), None);
         self.flow.sums.clear();

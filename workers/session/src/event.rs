@@ -75,10 +75,10 @@ pub enum Output {
     Send(Peer, Envelope),
     /// Make the replica, then [`Input::Loaded`].
     Load(Generation, Entry),
-    /// A newcomer: have the data of these ranks ready around this step, then [`Input::Warmed`].
-    Warm(Generation, Vec<Rank>, Step),
-    /// A member: these ranks will probably be its own soon.
-    Prefetch(Vec<Rank>),
+    /// A newcomer: have the data of these ranks ready around this step, for updates of so many, then [`Input::Warmed`].
+    Warm(Generation, Vec<Rank>, (Step, Stride)),
+    /// A member: these ranks will probably be its own soon, in updates of so many steps.
+    Prefetch(Vec<Rank>, Stride),
     /// The step in flight is void. Sums already computed for it stay right.
     Abandon,
     /// This membership is in force from this step on.

@@ -213,7 +213,7 @@ impl Session {
     /// Newcomers are where the replica is not; everybody else keeps the proposal until its leader announces it.
     fn on_switch_proposal(&mut self, proposal: &Proposal, membership: Membership, out: &mut Vec<Output>) {
         let mine = membership.has(self.config.me);
-        let ranks = membership.ranks(self.config.me).to_vec();
+        let (ranks, stride) = (membership.ranks(self.config.me).to_vec(), membership.stride);
         match self.phase {
             Phase::Idle | Phase::Waiting => {
                 if !mine {
@@ -231,7 +231,7 @@ impl Session {
                 self.candidate = Some(Candidate::new(membership));
                 if mine {
                     self.connect(proposal, out);
-                    out.push(Output::Prefetch(ranks));
+                    out.push(Output::Prefetch(ranks, stride));
                 }
             }
             Phase::Leaving { .. } | Phase::Ended => {}

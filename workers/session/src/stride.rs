@@ -30,13 +30,21 @@ impl Stops {
             return step.next();
         }
         let whole = step.0.saturating_add(stride.steps());
-        let every = [self.epoch, self.evaluation, self.comparison, self.checkpoint];
-        let due = every.into_iter().flatten().map(|every| next_multiple(step.0, every.max(1)));
+        let due = self.every().map(|every| next_multiple(step.0, every));
         Step(due.chain([self.total]).filter(|end| *end > step.0).fold(whole, u64::min))
     }
-}
 
-impl Stops {
+    /// Steps that an update of this stride takes at the most, wherever it begins.
+    #[must_use]
+    pub fn longest(&self, stride: Stride) -> Stride {
+        Stride::of(self.every().fold(stride.steps(), u64::min))
+    }
+
+    fn every(&self) -> impl Iterator<Item = u64> {
+        let every = [self.epoch, self.evaluation, self.comparison, self.checkpoint];
+        every.into_iter().flatten().map(|every| every.max(1))
+    }
+
     /// How many updates lead from one step to another.
     pub(crate) fn updates(&self, from: Step, to: Step, stride: Stride) -> u64 {
         if stride.is_one() {
@@ -74,6 +82,7 @@ mod tests {
     fn an_update_ends_where_something_is_due() {
         assert_eq!(ends(&STOPS, 4), [4, 8, 10, 14, 18, 20, 24, 25, 29, 30, 34, 38]);
         assert_eq!(ends(&STOPS, 16), [10, 20, 25, 30, 38]);
+        assert_eq!([4, 16].map(|stride| STOPS.longest(Stride::of(stride)).steps()), [4, 10], "an epoch");
         let none = Stops { total: 9, ..Stops::default() };
         assert_eq!((ends(&none, 4), ends(&none, 100)), (vec![4, 8, 9], vec![9]));
     }

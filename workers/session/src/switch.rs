@@ -55,7 +55,9 @@ impl Session {
         self.heard = Some(step);
         let Some(candidate) = self.candidate.as_mut().filter(|c| !c.warming) else { return };
         candidate.warming = true;
-        out.push(Output::Warm(candidate.membership.tag.generation, candidate.membership.ranks(me).to_vec(), step));
+        let membership = &candidate.membership;
+        let (ranks, place) = (membership.ranks(me).to_vec(), (step, membership.stride));
+        out.push(Output::Warm(membership.tag.generation, ranks, place));
     }
 
     pub(crate) fn on_warmed(&mut self, generation: Generation, out: &mut Vec<Output>) {

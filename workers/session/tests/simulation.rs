@@ -291,7 +291,7 @@ fn a_newcomer_that_is_proposed_twice_gets_ready_twice() {
     let tag = Tag { generation: Generation(0), revision: 0 };
     let position = Envelope { tag, message: workers_session::Message::Position { step: Step(7) } };
     let warm = |out: &[Output], generation| {
-        out.iter().any(|o| matches!(o, Output::Warm(of, _, Step(7)) if *of == Generation(generation)))
+        out.iter().any(|o| matches!(o, Output::Warm(of, _, (Step(7), _)) if *of == Generation(generation)))
     };
     assert!(warm(&session.handle(Input::Message(member, position)), 1));
     // The first comes to nothing. The link stays, so the member has no cause to say again where it is.
@@ -320,7 +320,7 @@ fn a_newcomer_that_went_in_and_was_left_out_gets_ready_again() {
     assert!(entered.iter().any(|o| matches!(o, Output::Enter(..))), "{entered:?}");
     session.handle(Input::Proposal(without));
     let out = session.handle(Input::Proposal(again));
-    assert!(out.iter().any(|o| matches!(o, Output::Warm(Generation(3), _, Step(7)))), "{out:?}");
+    assert!(out.iter().any(|o| matches!(o, Output::Warm(Generation(3), _, (Step(7), _)))), "{out:?}");
     let out = session.handle(Input::Warmed(Generation(3)));
     let ready = |o: &Output| matches!(o, Output::Send(to, said) if *to == member && said.message == workers_session::Message::Ready);
     assert!(out.iter().any(ready), "{out:?}");

@@ -262,7 +262,7 @@ impl World {
                 shell.pending.push(Input::Loaded(generation, chance_loaded));
             }
             Output::Warm(generation, _, _) => shell.pending.push(Input::Warmed(generation)),
-            Output::Prefetch(_) => {}
+            Output::Prefetch(..) => {}
             Output::Abandon => {
                 (shell.contributed, shell.awaiting, shell.following) = (None, None, None);
                 shell.pending.retain(|i| !matches!(i, Input::Computed(..) | Input::ShardWritten(_)));
