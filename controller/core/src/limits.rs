@@ -41,13 +41,13 @@ pub const RESTORE_BYTES_PER_MS_MIN: u64 = 5_000;
 pub const COPY_BYTES_PER_MS_ADMITTED: u64 = 5_000;
 /// So many times a replica is sent until its newcomer has caught up: itself, and the gradients of the steps meanwhile.
 pub const COPY_TIMES: u64 = 2;
-/// Time a running generation has to switch or come together anew, beside its steps: [`SWITCH_STEPS`] and the copies of the replica where it grows, else (a recovery, a
+/// Time a running generation has to switch or come together anew, beside its updates: [`SWITCH_UPDATES`] and the copies of the replica where it grows, else (a recovery, a
 /// switch to fewer members) what the watch gives a unit of computing, so a minute and a quarter at the least. That is no measure of how long a recovery
 /// takes: who is lost, silent or cannot be linked is named within seconds, and the next proposal follows at once. It ends what nobody has named.
 pub const SWITCH_DEADLINE_MS: u64 = 15_000;
-/// Steps within which a proposal comes to be: the one in flight, the one at whose end newcomers are sent the replica, some until they are near enough, the one that
+/// Updates within which a proposal comes to be: the one in flight, the one at whose end newcomers are sent the replica, some until they are near enough, the one that
 /// the switch is announced on, and one for a straggler.
-pub const SWITCH_STEPS: u64 = 9;
+pub const SWITCH_UPDATES: u64 = 9;
 /// Deadlines missed in a row after which a job's executors are replaced: of recoveries over six minutes, of starts over twelve. Only a last resort,
 /// for members of whom nobody says anything wrong; the watch names one that hangs within the first of them.
 pub const ATTEMPTS_MAX: u32 = 5;

@@ -245,15 +245,18 @@ impl Watch {
         let copies = members.iter().filter(copying).count() as u64;
         let watched = self.jobs.get(id);
         let limit_ms = |slowest: u64| UNIT_STALL_MS_MIN.max(slowest.saturating_mul(UNIT_STALL_FACTOR));
-        // How long the first one of a job takes nobody but its user can know; and who has just taken over knows how long a whole step took.
+        // How long the first one of a job takes nobody but its user can know; and who has just taken over knows how long a whole update took.
         let first_ms = job.spec.unit_timeout_ms.ms();
-        // One gradient of all that an executor hosts takes longer the fewer they are, whatever those before took.
+        // One gradient of all that an executor hosts takes longer the fewer they are and the more steps an update takes, whatever those before took.
+        let stride = job.active().map_or(job.spec.stride_max(), |active| active.proposal.stride);
+        let gradient_ms = first_ms.saturating_mul(stride.steps());
         let varies = |sort| sort == Sort::Gradient && job.spec.determinism == Determinism::None;
-        let unit_limit_ms = |sort| match (watched.and_then(|watched| watched.slowest_ms(sort)), job.step_us) {
-            (Some(slowest), _) if varies(sort) => limit_ms(slowest).max(first_ms),
+        let unit_limit_ms = |sort| match (watched.and_then(|watched| watched.slowest_ms(sort)), job.update_us()) {
+            (Some(slowest), _) if varies(sort) => limit_ms(slowest).max(gradient_ms),
             (Some(slowest), _) => limit_ms(slowest),
-            (None, Some(step_us)) if !varies(sort) => limit_ms(step_us / 1_000).min(first_ms),
-            (None, _) => first_ms,
+            (None, _) if varies(sort) => gradient_ms,
+            (None, Some(update_us)) => limit_ms(update_us / 1_000).min(first_ms),
+            (None, None) => first_ms,
         };
         let (mut working, mut blamed, mut cause) = (false, Vec::new(), None);
         let (mut still_since_ms, mut store_ms, mut linking) = (0, 0, false);
@@ -382,8 +385,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::testing::{reported, training};
-    use events_schema::fact::Fact;
+    use events_schema::fact::{Entry, Fact, Proposal};
     use events_schema::report::ExitCause;
+    use events_schema::stride::Stride;
     use events_schema::{Generation, SlotId, TimeMs};
     use serde_json::json;
 
@@ -408,6 +412,17 @@ mod tests {
 
         fn slot(&self, number: u32) -> SlotId {
             self.state.executor(&ExecutorId { job: self.job.clone(), number }).unwrap().slot.clone()
+        }
+
+        /// The same members are in a generation whose updates take so many steps.
+        fn generation(&mut self, number: u64, stride: Stride) {
+            let generation = Generation(number);
+            let before = self.state.job(&self.job).unwrap().active().unwrap().proposal.clone();
+            let entry = Entry::Switch { from: before.generation };
+            let (job, proposal) = (self.job.clone(), Proposal { generation, entry, stride, ..before });
+            let proposed = Fact::GenerationProposed { job: job.clone(), proposal };
+            let active = Fact::GenerationActive { job, generation, step: Step(7), pause_us: 0 };
+            [proposed, active].iter().for_each(|fact| self.state.apply(self.state.at, fact));
         }
 
         /// Both are there, and no generation is in force any more.
@@ -574,10 +589,28 @@ mod tests {
         let mut story = Story::new();
         let (job, generation, step) = (story.job.clone(), Generation(1), Step(1));
         let (first_step_us, usual_step_us, members) = (10_000_000, None, Some(2));
-        let stepped = Fact::GenerationStepped { job, generation, step, first_step_us, usual_step_us, members };
+        let stride = Stride::ONE;
+        let stepped = Fact::GenerationStepped { job, generation, step, first_step_us, usual_step_us, members, stride };
         story.state.apply(story.state.at, &stepped);
         let (after_ms, _) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
         assert!((80_000..=81_000).contains(&after_ms), "eight such steps: {after_ms}");
+    }
+
+    /// A gradient of sixteen steps takes sixteen times as long as one of a single step, after which nothing had been slower.
+    #[test]
+    fn a_gradient_of_several_steps_may_take_as_long_as_each_of_them() {
+        let range = json!({"max": 128, "learning_rate_rule": "sqrt"});
+        let mut story = Story::with(json!({"determinism": "none", "batch_range": range, "unit_timeout_ms": 20_000}));
+        for unit in 0..5 {
+            story.now_ms += 1_000;
+            story.say(0, 7, Phase::Computing(Rank(0)), WaitsFor::Nothing, (unit, 0, unit));
+        }
+        story.generation(2, Stride::of(16));
+        let (after_ms, _) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
+        assert!((320_000..=321_000).contains(&after_ms), "{after_ms}");
+        story.generation(3, Stride::ONE);
+        let (after_ms, _) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
+        assert!((60_000..=61_000).contains(&after_ms), "{after_ms}");
     }
 
     /// Who waited for others for long and then did a unit was taken for slow, and one that hung later had eight times as long.

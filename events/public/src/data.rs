@@ -284,11 +284,14 @@ data! {
         generation: u64,
         /// Steps trained by then.
         step: u64,
-        /// From the boundary, or a loss, to the end of that step, in microseconds.
+        /// From the boundary, or a loss, to the end of that step, in microseconds; of an update that takes several, to its end.
         first_step_us: u64,
-        /// A step before the change, in microseconds.
+        /// What as many steps took before the change, in microseconds.
         #[serde(skip_serializing_if = "Option::is_none")]
         usual_step_us: Option<u64>,
+        /// How many steps the first update took, if that is more than one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stride: Option<u16>,
     }
     /// A size was measured.
     ThroughputMeasured {

@@ -236,13 +236,14 @@ fn of_generation(fact: &Fact) -> Option<PublicEvent> {
             step: step.0,
             pause_us: *pause_us,
         }),
-        Fact::GenerationStepped { job, generation, step, first_step_us, usual_step_us, .. } => {
+        Fact::GenerationStepped { job, generation, step, first_step_us, usual_step_us, stride, .. } => {
             PublicEvent::GenerationStepped(GenerationStepped {
                 job: job.to_string(),
                 generation: generation.0,
                 step: step.0,
                 first_step_us: *first_step_us,
                 usual_step_us: *usual_step_us,
+                stride: self::stride(*stride),
             })
         }
         Fact::ThroughputMeasured { job, members, step_us, stride } => {

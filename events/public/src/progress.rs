@@ -19,7 +19,7 @@ pub struct JobProgress {
     pub loss: f64,
     /// Over the last second or two.
     pub samples_per_second: f64,
-    /// Duration of the last step, in microseconds.
+    /// Duration of the last step, in microseconds; of an update that takes several, of each.
     pub step_us: u64,
     /// Processes that train it.
     pub members: u16,

@@ -489,16 +489,20 @@ pub enum Fact {
         /// The replica's step now.
         #[n(2)]
         step: Step,
-        /// From the boundary, or a loss, to the end of that step, in microseconds.
+        /// From the boundary, or a loss, to the end of its first update, in microseconds.
         #[n(3)]
         first_step_us: u64,
-        /// A step before the change, in microseconds.
+        /// What as many steps took before the change, in microseconds.
         #[n(4)]
         usual_step_us: Option<u64>,
-        /// How many members did that usual step, or the first one where there is no usual one and nothing is known of others; else none, as in records of
+        /// How many members did those usual steps, or the first ones where there are no usual ones and nothing is known of others; else none, as in records of
         /// before it was said.
         #[n(5)]
         members: Option<u16>,
+        /// Steps that the first update took: as many as both times are of.
+        #[cbor(n(6), default, skip_if = "Stride::is_one")]
+        #[serde(skip_serializing_if = "Stride::is_one")]
+        stride: Stride,
     },
     /// A job makes no progress.
     #[n(38)]

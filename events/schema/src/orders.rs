@@ -285,7 +285,7 @@ pub struct Telemetry {
     /// Samples per second, averaged over the last second or two.
     #[n(6)]
     pub samples_per_second: f64,
-    /// Duration of the last step, in microseconds.
+    /// Duration of the last step, in microseconds; of an update of several, of each.
     #[n(7)]
     pub step_us: u64,
     /// Executors in the generation.

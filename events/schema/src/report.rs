@@ -261,15 +261,18 @@ pub enum Report {
         /// The replica's step now.
         #[n(2)]
         step: Step,
-        /// From the boundary (or the loss of a member) to the end of that step, in microseconds.
+        /// From the boundary (or the loss of a member) to the end of its first update, in microseconds.
         #[n(3)]
         first_step_us: u64,
-        /// A step of the generation before, in microseconds: the median of the last few. None before there are any.
+        /// As many steps of the generation before, in microseconds, by the median of its last few updates. None before there are any.
         #[n(4)]
         usual_step_us: Option<u64>,
-        /// How many members did that usual step; an earlier build does not say.
+        /// How many members did those usual steps; an earlier build does not say.
         #[n(5)]
         usual_members: Option<u16>,
+        /// Steps that the first update took.
+        #[cbor(n(6), default, skip_if = "Stride::is_one")]
+        stride: Stride,
     },
     /// A job makes no progress. Seen by the controller's watch, from what all its executors say of themselves.
     #[n(15)]
@@ -420,7 +423,7 @@ pub enum Report {
         /// The newcomer.
         #[n(2)]
         executor: ExecutorId,
-        /// Steps that it was behind.
+        /// Steps that it was behind, of which an update may take several.
         #[n(3)]
         behind_steps: u64,
     },

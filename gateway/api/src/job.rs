@@ -307,7 +307,7 @@ pub struct Progress {
     #[serde(deserialize_with = "number_or_nan")]
     #[schemars(with = "Measured")]
     pub samples_per_second: f64,
-    /// Duration of the last step, in microseconds.
+    /// Duration of the last step, in microseconds; of an update that takes several, of each.
     pub step_us: u64,
     /// For how long the leader waited for the samples of a step, in microseconds, over the last second or two.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -32,9 +32,8 @@ pub(crate) struct Training {
     pace: Pace,
     /// Steps in a millisecond in the generation before.
     usual: f64,
-    /// How many members that one had, and steps that its updates took.
+    /// How many members that one had.
     usual_members: u16,
-    usual_stride: Stride,
     /// How many members each fleet has.
     by_fleet: Vec<u64>,
     /// Members that are being sent the replica.
@@ -169,7 +168,6 @@ impl World<'_> {
             (true, false) => 0,
         };
         let usual = before.as_ref().map_or(0.0, |before| before.pace.rate(self.jobs[job].steps));
-        let usual_stride = before.as_ref().map_or(Stride::ONE, |before| before.stride);
         let usual_members = before.map_or(0, |before| before.members.len() as u16);
         let awaited = false;
         let training = Training {
@@ -182,7 +180,6 @@ impl World<'_> {
             pace,
             usual,
             usual_members,
-            usual_stride,
             by_fleet,
             newcomers,
             awaited,
@@ -331,15 +328,25 @@ impl World<'_> {
         let Some(training) = known.training.as_mut().filter(|_| known.stamp == stamp) else { return };
         training.told = true;
         let us = |rate: f64, stride: Stride| (1_000.0 * stride.steps() as f64 / rate).min(1e15) as u64;
-        let usual_step_us = (training.usual > 0.0).then(|| us(training.usual, training.usual_stride));
-        let (generation, first_step_us) = (training.generation, us(training.pace.rate(known.steps), training.stride));
+        let stride = training.stride;
+        let usual_step_us = (training.usual > 0.0).then(|| us(training.usual, stride));
+        let (generation, first_step_us) = (training.generation, us(training.pace.rate(known.steps), stride));
         let leader = training.leader.clone();
         let steps = training.pace.after(known.steps, self.at.since_ms(known.since));
         let (id, step) = (known.id.clone(), whole(steps.min(known.total)));
         let usual_members = usual_step_us.map(|_| training.usual_members);
-        let report =
-            Report::GenerationStepped { job: id, generation, step, first_step_us, usual_step_us, usual_members };
-        self.report_of_leader(&leader, report);
+        self.report_of_leader(
+            &leader,
+            Report::GenerationStepped {
+                job: id,
+                generation,
+                step,
+                first_step_us,
+                usual_step_us,
+                usual_members,
+                stride,
+            },
+        );
     }
 
     /// How long a step takes so many members is told of.

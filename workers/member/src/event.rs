@@ -51,7 +51,7 @@ pub struct Config {
     pub compute_len: usize,
     /// Elements of the replica.
     pub replica_len: usize,
-    /// Steps that a newcomer may be behind while it follows, as [`crate::behind_max`] says; none where it does not follow.
+    /// Updates that a newcomer may be behind while it follows, as [`crate::behind_max`] says; none where it does not follow.
     pub behind_max: Option<u64>,
     /// Elements of one bulk message at most. Every member's is the same, because pieces are summed as they are sent.
     pub piece_elements: usize,

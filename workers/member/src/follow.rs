@@ -15,22 +15,22 @@ use workers_session::{Input, Peer, Tag};
 /// A replica of at most so many bytes is sent when its newcomer comes in: the others wait for it a few milliseconds on links of a gigabit per second, less
 /// than a newcomer that follows first would cost in steps without it.
 const AT_BOUNDARY_BYTES_MAX: u64 = 1 << 20;
-/// Steps that a follower may be behind: with three gradients in a replica, and a link that carries a tenth more than steps make, the replica takes as long
-/// as 2.7 steps, and three more are on their way.
-const BEHIND_STEPS_MIN: u64 = 6;
+/// Updates that a follower may be behind: with three gradients in a replica, and a link that carries a tenth more than updates make, the replica takes as long
+/// as 2.7 updates, and three more are on their way.
+const BEHIND_UPDATES_MIN: u64 = 6;
 /// Small gradients come so fast that what counts is how long a link or a process pauses: so many bytes of them may be on their way.
 const BEHIND_BYTES_MIN: u64 = 16 << 20;
 /// And so many at the most, each a few entries in a link's queue.
-const BEHIND_STEPS_MAX: u64 = 1_024;
+const BEHIND_UPDATES_MAX: u64 = 1_024;
 
-/// Steps that a newcomer may be behind while it follows, for these lengths; none where it does not follow.
+/// Updates that a newcomer may be behind while it follows, for these lengths; none where it does not follow.
 #[must_use]
 pub fn behind_max(replica_len: usize, gradient_len: usize) -> Option<u64> {
     if ELEMENT_BYTES * replica_len as u64 <= AT_BOUNDARY_BYTES_MAX {
         return None;
     }
     let gradient_bytes = (ELEMENT_BYTES * gradient_len as u64).max(1);
-    Some((BEHIND_BYTES_MIN / gradient_bytes).clamp(BEHIND_STEPS_MIN, BEHIND_STEPS_MAX))
+    Some((BEHIND_BYTES_MIN / gradient_bytes).clamp(BEHIND_UPDATES_MIN, BEHIND_UPDATES_MAX))
 }
 
 /// What is sent to this newcomer.

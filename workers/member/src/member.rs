@@ -485,7 +485,7 @@ impl<P> Member<P> {
     fn enter(&mut self, membership: Membership, step: Step) {
         // At a boundary the replica is already there or awaited from those who are past it; a round may begin anywhere.
         let at_boundary = self.still.is_none() && self.membership.is_some();
-        self.meter.on_enter(at_boundary, (membership.seats.len(), membership.stride), self.now);
+        self.meter.on_enter(at_boundary, membership.seats.len(), self.now);
         let generation = membership.tag.generation;
         // In a round a link is enough; from here on it is the steps that count.
         self.suspicion.forget_before(if self.round.take().is_some() { generation.next() } else { generation });

@@ -32,25 +32,77 @@ enum Still {
     Loss,
 }
 
-/// How long the first step of a membership took, beside the steps before the change: the difference is what the change cost, whatever
+/// How long the first update of a membership took, beside as many steps before the change: the difference is what the change cost, whatever
 /// it was spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FirstStep {
-    /// From the boundary, the loss or the beginning to the end of the step, in microseconds.
+    /// From the boundary, the loss or the beginning to the end of the update, in microseconds.
     pub first_step_us: u64,
-    /// The median of the last few steps before.
-    pub usual: Option<UsualStep>,
+    /// Steps that it took.
+    pub stride: Stride,
+    /// The median of the last few updates before.
+    pub usual: Option<UsualUpdate>,
 }
 
-/// A step as it usually is, and of whom: steps of other sizes take other times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct UsualStep {
+impl FirstStep {
+    /// What as many steps usually took before the change, in microseconds: of updates that took fewer or more at once, in proportion.
+    pub fn usual_step_us(&self) -> Option<u64> {
+        self.usual.map(|usual| micros(usual.of_steps(self.stride)))
+    }
+}
+
+/// An update as it usually is, and of whom: those of other sizes and strides take other times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UsualUpdate {
     /// In microseconds.
-    pub step_us: u64,
+    pub update_us: u64,
     /// How many members did it.
     pub members: u16,
     /// How many steps it took at once.
     pub stride: Stride,
+}
+
+impl UsualUpdate {
+    /// How long each of its steps took.
+    pub fn step(&self) -> Duration {
+        self.of_steps(Stride::ONE)
+    }
+
+    /// How long so many steps take at its pace.
+    pub fn of_steps(&self, stride: Stride) -> Duration {
+        let of_all_ns = u128::from(self.update_us) * 1_000 * u128::from(stride.steps());
+        Duration::from_nanos(u64::try_from(of_all_ns / u128::from(self.stride.steps())).unwrap_or(u64::MAX))
+    }
+}
+
+/// The updates of a membership that take the most steps at once, of those that no change disturbed: the others ended where something is due, and say nothing of
+/// them. Where something is due more often than the membership's stride, none takes that many.
+#[derive(Debug, Clone, Default)]
+struct Longest {
+    stride: Stride,
+    /// The last few of them, in microseconds.
+    updates_us: VecDeque<u64>,
+}
+
+impl Longest {
+    fn add(&mut self, stride: Stride, update_us: u64) {
+        if stride < self.stride {
+            return;
+        }
+        if stride > self.stride {
+            *self = Self { stride, ..Self::default() };
+        }
+        if self.updates_us.len() == USUAL_STEPS {
+            self.updates_us.pop_front();
+        }
+        self.updates_us.push_back(update_us);
+    }
+
+    fn median_us(&self) -> Option<u64> {
+        let mut updates_us: Vec<u64> = self.updates_us.iter().copied().collect();
+        updates_us.sort_unstable();
+        updates_us.get(updates_us.len() / 2).copied()
+    }
 }
 
 /// What was done since a time, for averages.
@@ -58,6 +110,7 @@ pub(crate) struct UsualStep {
 struct Window {
     since: Duration,
     samples: u64,
+    /// As many as its updates took.
     steps: u64,
     /// For how long samples were waited for.
     data_wait: Duration,
@@ -77,12 +130,10 @@ pub(crate) struct Meter {
     first: bool,
     /// How many train together.
     members: u16,
-    /// Steps that their updates take, but for those that end earlier because something is due.
-    stride: Stride,
-    /// Undisturbed steps of this membership, until it was measured: after that none are counted.
-    unmeasured: Option<usize>,
-    /// The last few steps that no change disturbed.
-    usual: VecDeque<UsualStep>,
+    /// Undisturbed updates of this membership, until it was measured: after that none are looked at.
+    unmeasured: Option<Longest>,
+    /// The last few updates that no change disturbed.
+    usual: VecDeque<UsualUpdate>,
     since: Duration,
     lost_at: Option<Duration>,
     step_ended: Duration,
@@ -93,7 +144,8 @@ pub(crate) struct Meter {
     settled: bool,
     samples_per_second: f64,
     data_wait_us: u64,
-    step_us: u64,
+    /// The last update, in microseconds, and steps that it took.
+    update: (u64, Stride),
     loss: f64,
 }
 
@@ -104,7 +156,6 @@ impl Default for Meter {
             still: Still::Beginning,
             first: false,
             members: 1,
-            stride: Stride::ONE,
             unmeasured: None,
             usual: VecDeque::new(),
             since: zero,
@@ -115,7 +166,7 @@ impl Default for Meter {
             settled: false,
             samples_per_second: 0.0,
             data_wait_us: 0,
-            step_us: 0,
+            update: (0, Stride::ONE),
             loss: 0.0,
         }
     }
@@ -127,10 +178,10 @@ impl Meter {
         self.lost_at.get_or_insert(now);
     }
 
-    /// A membership of so many members, whose updates take so many steps, is entered.
-    pub fn on_enter(&mut self, at_boundary: bool, (members, stride): (usize, Stride), now: Duration) {
-        (self.members, self.stride) = (u16::try_from(members).unwrap_or(u16::MAX), stride);
-        self.unmeasured = Some(0);
+    /// A membership of so many members is entered.
+    pub fn on_enter(&mut self, at_boundary: bool, members: usize, now: Duration) {
+        self.members = u16::try_from(members).unwrap_or(u16::MAX);
+        self.unmeasured = Some(Longest::default());
         (self.still, self.since) = match self.lost_at.take() {
             Some(lost_at) => (Still::Loss, lost_at),
             None if at_boundary => (Still::Boundary, self.step_ended),
@@ -151,20 +202,24 @@ impl Meter {
 
     /// An update of so many steps, and samples, is complete. If it is the first of a membership: how long it took, from the boundary or the loss on.
     pub fn on_step(&mut self, (stride, samples): (Stride, u64), loss: f64, now: Duration) -> Option<FirstStep> {
-        self.step_us = micros(now.saturating_sub(self.step_ended));
-        let first = std::mem::take(&mut self.first)
-            .then(|| FirstStep { first_step_us: micros(now.saturating_sub(self.since)), usual: self.usual() });
+        let update_us = micros(now.saturating_sub(self.step_ended));
+        self.update = (update_us, stride);
+        let first = std::mem::take(&mut self.first).then(|| FirstStep {
+            first_step_us: micros(now.saturating_sub(self.since)),
+            stride,
+            usual: self.usual(),
+        });
         if first.is_none() {
             if self.usual.len() == USUAL_STEPS {
                 self.usual.pop_front();
             }
-            self.usual.push_back(UsualStep { step_us: self.step_us, members: self.members, stride });
-            self.unmeasured = self.unmeasured.map(|steps| steps + usize::from(stride == self.stride));
+            self.usual.push_back(UsualUpdate { update_us, members: self.members, stride });
+            self.unmeasured.iter_mut().for_each(|longest| longest.add(stride, update_us));
         }
         self.step_ended = now;
         self.loss = loss;
         self.window.samples += samples;
-        self.window.steps += 1;
+        self.window.steps += stride.steps();
         let elapsed = now.saturating_sub(self.window.since);
         let over = elapsed >= RATE_WINDOW;
         if over || !self.settled {
@@ -182,33 +237,32 @@ impl Meter {
         self.window.data_wait += waited;
     }
 
-    /// The median of the last few undisturbed steps.
-    fn usual(&self) -> Option<UsualStep> {
-        let mut steps: Vec<UsualStep> = self.usual.iter().copied().collect();
-        steps.sort_unstable();
-        steps.get(steps.len() / 2).copied()
+    /// The median of the last few undisturbed updates, by how long each of their steps took.
+    pub fn usual(&self) -> Option<UsualUpdate> {
+        let mut updates: Vec<UsualUpdate> = self.usual.iter().copied().collect();
+        updates.sort_by_key(|usual| (usual.step(), usual.members, usual.stride));
+        updates.get(updates.len() / 2).copied()
     }
 
-    /// The usual step of this membership, once when it has lasted for a while.
-    pub fn measured(&mut self, now: Duration) -> Option<UsualStep> {
+    /// The usual update of this membership, of those that take the most steps, once when it has lasted for a while.
+    pub fn measured(&mut self, now: Duration) -> Option<UsualUpdate> {
         let lasts = now.saturating_sub(self.since) >= MEASURED_AFTER;
-        self.unmeasured.filter(|steps| lasts && *steps >= MEASURED_STEPS)?;
-        self.unmeasured = None;
-        let (members, stride) = (self.members, self.stride);
-        let of_it = self.usual.iter().filter(|usual| (usual.members, usual.stride) == (members, stride));
-        let mut steps: Vec<u64> = of_it.map(|usual| usual.step_us).collect();
-        steps.sort_unstable();
-        steps.get(steps.len() / 2).map(|&step_us| UsualStep { step_us, members, stride })
+        let longest = self.unmeasured.take_if(|longest| lasts && longest.updates_us.len() >= MEASURED_STEPS)?;
+        let (members, stride) = (self.members, longest.stride);
+        longest.median_us().map(|update_us| UsualUpdate { update_us, members, stride })
     }
 
-    /// How long the median of the last few undisturbed steps took, in microseconds.
-    pub fn usual_step_us(&self) -> Option<u64> {
-        self.usual().map(|usual| usual.step_us)
+    /// How much longer the last update completed here took than as many steps usually do.
+    pub fn excess(&self) -> Duration {
+        let (update_us, stride) = self.update;
+        let usual = self.usual().map(|usual| usual.of_steps(stride));
+        usual.map_or(Duration::ZERO, |usual| Duration::from_micros(update_us).saturating_sub(usual))
     }
 
-    /// The last step completed here, in microseconds.
-    pub fn step_us(&self) -> u64 {
-        self.step_us
+    /// How long each step of the last update completed here took, in microseconds.
+    fn step_us(&self) -> u64 {
+        let (update_us, stride) = self.update;
+        update_us.div_ceil(stride.steps())
     }
 
     /// Mean loss of the last step completed here.
@@ -237,7 +291,7 @@ impl Meter {
             epoch: done.0 / config.steps_per_epoch.max(1),
             loss: self.loss,
             samples_per_second: self.samples_per_second,
-            step_us: self.step_us,
+            step_us: self.step_us(),
             members: u16::try_from(membership.seats.len()).unwrap_or(u16::MAX),
             data_wait_us: Some(self.data_wait_us),
             checkpoint_every_ms: None,
@@ -251,21 +305,24 @@ fn micros(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use events_schema::Generation;
+    use workers_session::{Peer, Tag};
 
     #[test]
     fn a_pause_runs_from_what_caused_it() {
         let (mut meter, at) = (Meter::default(), Duration::from_millis);
-        meter.on_enter(false, (2, Stride::ONE), at(5));
+        meter.on_enter(false, 2, at(5));
         assert_eq!(meter.pause_us(at(9)), 0, "nobody stood still for a beginning");
         meter.on_step((Stride::ONE, 8), 1.0, at(20));
-        meter.on_enter(true, (2, Stride::ONE), at(30));
+        meter.on_enter(true, 2, at(30));
         assert_eq!(meter.pause_us(at(31)), 11_000);
         meter.on_loss(at(40));
         meter.on_loss(at(41));
-        meter.on_enter(true, (2, Stride::ONE), at(60));
+        meter.on_enter(true, 2, at(60));
         assert_eq!(meter.pause_us(at(61)), 21_000, "the first loss counts");
-        meter.on_enter(true, (2, Stride::ONE), at(70));
+        meter.on_enter(true, 2, at(70));
         assert_eq!(meter.pause_us(at(71)), 51_000, "the boundary before");
     }
 
@@ -284,7 +341,7 @@ mod tests {
     #[test]
     fn before_the_first_window_is_over_the_rate_is_that_of_all_steps_so_far() {
         let (mut meter, at) = (Meter::default(), Duration::from_millis);
-        meter.on_enter(false, (2, Stride::ONE), at(5_000));
+        meter.on_enter(false, 2, at(5_000));
         let mut rate = |ms| {
             meter.on_step((Stride::ONE, 10), 1.0, at(ms));
             meter.samples_per_second.round()
@@ -298,20 +355,45 @@ mod tests {
         let (mut meter, at) = (Meter::default(), Duration::from_millis);
         let mut step = |ms| meter.on_step((Stride::ONE, 8), 1.0, at(ms));
         assert_eq!([step(10), step(20), step(31)], [None; 3]);
-        meter.on_enter(true, (2, Stride::ONE), at(32));
-        let first = FirstStep {
-            first_step_us: 69_000,
-            usual: Some(UsualStep { step_us: 10_000, members: 1, stride: Stride::ONE }),
-        };
+        meter.on_enter(true, 2, at(32));
+        let usual = Some(UsualUpdate { update_us: 10_000, members: 1, stride: Stride::ONE });
+        let first = FirstStep { first_step_us: 69_000, stride: Stride::ONE, usual };
         assert_eq!(meter.on_step((Stride::ONE, 8), 1.0, at(100)), Some(first), "of who was alone before");
         assert_eq!(meter.on_step((Stride::ONE, 8), 1.0, at(110)), None);
+    }
+
+    #[test]
+    fn what_is_usual_is_said_of_as_many_steps_as_the_first_update_takes() {
+        let (mut meter, at, two, eight) = (Meter::default(), Duration::from_millis, Stride::of(2), Stride::of(8));
+        meter.on_enter(false, 1, at(0));
+        let ends = [(10, Stride::ONE), (30, two), (40, Stride::ONE), (60, two), (80, two)];
+        assert_eq!(
+            ends.map(|(ms, stride)| meter.on_step((stride, 8), 1.0, at(ms)).is_some()).map(usize::from),
+            [1, 0, 0, 0, 0]
+        );
+        meter.on_enter(true, 2, at(80));
+        let first = meter.on_step((eight, 8), 1.0, at(170)).unwrap();
+        assert_eq!((first.first_step_us, first.usual_step_us()), (90_000, Some(80_000)), "10 ms of it are no work");
+    }
+
+    #[test]
+    fn people_are_told_of_steps_whatever_an_update_takes() {
+        let (mut meter, at, four) = (Meter::default(), Duration::from_millis, Stride::of(4));
+        let config = crate::member::tests::config(0, 4, 1_000);
+        let (tag, seats) = (Tag { generation: Generation(1), revision: 0 }, Vec::new());
+        let membership = Membership { tag, seats, leader: Peer(0), stride: four };
+        meter.on_enter(false, 1, at(0));
+        meter.on_data_wait(at(80));
+        meter.on_step((four, 8), 1.0, at(200));
+        let told = meter.telemetry(&config, &membership, Step(4), at(200)).unwrap();
+        assert_eq!((told.step_us, told.data_wait_us), (50_000, Some(20_000)));
     }
 
     /// An update that ends where something is due takes less, and says nothing of the others.
     #[test]
     fn what_is_measured_are_updates_of_the_stride_that_the_membership_has() {
         let (mut meter, at, four) = (Meter::default(), Duration::from_millis, Stride::of(4));
-        meter.on_enter(false, (1, four), at(0));
+        meter.on_enter(false, 1, at(0));
         for (ms, stride) in
             [(400, four), (500, Stride::ONE), (900, four), (1_000, Stride::ONE), (1_400, four), (2_010, Stride::ONE)]
         {
@@ -319,28 +401,51 @@ mod tests {
             assert_eq!(meter.measured(at(ms)), None, "at {ms} ms");
         }
         meter.on_step((four, 8), 1.0, at(2_410));
-        assert_eq!(meter.measured(at(2_410)), Some(UsualStep { step_us: 400_000, members: 1, stride: four }));
+        assert_eq!(meter.measured(at(2_410)), Some(UsualUpdate { update_us: 400_000, members: 1, stride: four }));
+    }
+
+    /// With a checkpoint at every fifth step no update takes the eight of its membership.
+    #[test]
+    fn where_no_update_is_as_long_as_its_membership_says_the_longest_are_measured() {
+        let (mut meter, at, five) = (Meter::default(), Duration::from_millis, Stride::of(5));
+        meter.on_enter(false, 1, at(0));
+        for ms in (500..=2_000).step_by(500) {
+            meter.on_step((five, 8), 1.0, at(ms));
+        }
+        assert_eq!(meter.measured(at(2_000)), Some(UsualUpdate { update_us: 500_000, members: 1, stride: five }));
+        // Many short ones between them take no room from them.
+        meter.on_enter(true, 2, at(2_000));
+        meter.on_step((five, 8), 1.0, at(3_000));
+        for long in 1..=3 {
+            let from = 2_000 + long * 1_000;
+            (1..=20).for_each(|short| _ = meter.on_step((Stride::ONE, 8), 1.0, at(from + short)));
+            meter.on_step((five, 8), 1.0, at(from + 1_000));
+        }
+        assert_eq!(meter.measured(at(6_000)), Some(UsualUpdate { update_us: 980_000, members: 2, stride: five }));
     }
 
     #[test]
     fn a_membership_that_lasts_is_measured_once() {
         let (mut meter, at) = (Meter::default(), Duration::from_millis);
-        meter.on_enter(false, (1, Stride::ONE), at(0));
+        meter.on_enter(false, 1, at(0));
         for ms in (100..=1_900).step_by(100) {
             meter.on_step((Stride::ONE, 8), 1.0, at(ms));
             assert_eq!(meter.measured(at(ms)), None, "at {ms} ms");
         }
         meter.on_step((Stride::ONE, 8), 1.0, at(2_000));
-        assert_eq!(meter.measured(at(2_000)), Some(UsualStep { step_us: 100_000, members: 1, stride: Stride::ONE }));
+        assert_eq!(
+            meter.measured(at(2_000)),
+            Some(UsualUpdate { update_us: 100_000, members: 1, stride: Stride::ONE })
+        );
         meter.on_step((Stride::ONE, 8), 1.0, at(2_100));
         assert_eq!(meter.measured(at(2_100)), None);
-        meter.on_enter(true, (2, Stride::ONE), at(2_100));
+        meter.on_enter(true, 2, at(2_100));
         let mut step = |ms| {
             meter.on_step((Stride::ONE, 8), 1.0, at(ms));
             meter.measured(at(ms))
         };
         assert_eq!([step(4_000), step(5_000), step(6_010)], [None; 3], "the first one has the change in it");
-        let of_two = UsualStep { step_us: 1_000_000, members: 2, stride: Stride::ONE };
+        let of_two = UsualUpdate { update_us: 1_000_000, members: 2, stride: Stride::ONE };
         assert_eq!(step(7_000), Some(of_two), "not of the steps that one did");
     }
 }

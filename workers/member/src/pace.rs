@@ -35,7 +35,7 @@ const DIGESTS_APART: u32 = 200;
 struct Writing {
     checkpoint: CheckpointId,
     since: Duration,
-    /// What steps took longer since then than usual.
+    /// What updates took longer since then than as many steps usually do.
     excess: Duration,
 }
 
@@ -70,8 +70,8 @@ impl Pace {
 
     /// A step is complete, and the meter knows it.
     pub fn on_step(&mut self, meter: &Meter) {
-        if let (Some(writing), Some(usual_us)) = (&mut self.writing, meter.usual_step_us()) {
-            writing.excess += Duration::from_micros(meter.step_us().saturating_sub(usual_us));
+        if let Some(writing) = &mut self.writing {
+            writing.excess += meter.excess();
         }
     }
 
@@ -94,7 +94,7 @@ impl Pace {
 
     /// What is due at the boundary after the update of `step`, which is in flight.
     pub fn due(&self, config: &Config, (step, stride): (Step, Stride), meter: &Meter, now: Duration) -> Due {
-        let usual = meter.usual_step_us().map(Duration::from_micros);
+        let usual = meter.usual().map(|usual| usual.step());
         let since = now.saturating_sub(self.saved.unwrap_or(now));
         let checkpoint = self.interval(config, step, usual).is_some_and(|interval| since >= interval);
         let next = stride.end(step);
@@ -107,7 +107,7 @@ impl Pace {
 
     /// The time between two checkpoints, in milliseconds, where they go by time; for people.
     pub fn checkpoint_every_ms(&self, config: &Config, step: Step, meter: &Meter) -> Option<u64> {
-        let interval = self.interval(config, step, meter.usual_step_us().map(Duration::from_micros));
+        let interval = self.interval(config, step, meter.usual().map(|usual| usual.step()));
         interval.map(|interval| u64::try_from(interval.as_millis()).unwrap_or(u64::MAX))
     }
 
@@ -127,9 +127,9 @@ impl Pace {
 
     /// Steps between two comparisons, so that their digests take little of the time.
     fn compare_steps(&self, usual: Option<Duration>) -> u64 {
-        let Some(usual_us) = usual.map(|usual| usual.as_micros().max(1)) else { return COMPARE_STEPS_MIN };
-        let digests_us = self.digest.as_micros().saturating_mul(u128::from(DIGESTS_APART));
-        u64::try_from(digests_us.div_ceil(usual_us)).unwrap_or(u64::MAX).max(COMPARE_STEPS_MIN)
+        let Some(usual_ns) = usual.map(|usual| usual.as_nanos().max(1)) else { return COMPARE_STEPS_MIN };
+        let digests_ns = self.digest.as_nanos().saturating_mul(u128::from(DIGESTS_APART));
+        u64::try_from(digests_ns.div_ceil(usual_ns)).unwrap_or(u64::MAX).max(COMPARE_STEPS_MIN)
     }
 }
 
@@ -205,6 +205,32 @@ mod tests {
         meter.on_step((Stride::ONE, 1), 1.0, at(9_600));
         pace.on_step(&meter);
         assert_eq!(every(&pace, &meter), Some(131_453), "0.4 s: what came after it was written does not count");
+    }
+
+    /// An update of four steps is no slow one, and a job of such updates has not trained for four times as long.
+    #[test]
+    fn updates_of_several_steps_are_no_slow_steps() {
+        let (config, four) = (by(CheckpointInterval::Auto), Stride::of(4));
+        let (mut meter, mut pace) = (meter(100), Pace::default());
+        pace.on_checkpoint(AT, at(900));
+        for n in 1..=3 {
+            meter.on_step((four, 4), 1.0, at(900 + n * 400));
+            pace.on_step(&meter);
+        }
+        pace.on_written(AT, at(2_100));
+        assert_eq!(pace.cost, Some(Duration::ZERO));
+        (4..=12).for_each(|n| _ = meter.on_step((four, 4), 1.0, at(900 + n * 400)));
+        let steps = 144_000;
+        let trained = Pace { cost: Some(Duration::from_secs(2)), ..Pace::default() };
+        assert_eq!(
+            trained.checkpoint_every_ms(&config, Step(steps), &meter),
+            Some(379_473),
+            "four hours, and six before"
+        );
+        assert_eq!(
+            Pace { digest: Duration::from_secs(1), ..pace }.compare_steps(meter.usual().map(|u| u.step())),
+            2_000
+        );
     }
 
     #[test]

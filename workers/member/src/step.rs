@@ -6,7 +6,7 @@
 use crate::coverage::Coverage;
 use crate::event::{Bulk, Cause, Done, GradientFrom, Kind, Need, Out, Part, Unit};
 use crate::member::Member;
-use crate::meter::{FirstStep, UsualStep};
+use crate::meter::{FirstStep, UsualUpdate};
 use crate::reduce::Reduction;
 use crate::work::{Followed, Work};
 use events_schema::job::Determinism;
@@ -435,16 +435,17 @@ impl<P> Member<P> {
         let leads = self.membership.as_ref().is_some_and(|m| m.leader == self.config.me);
         let Some(usual) = self.meter.measured(self.now).filter(|_| leads) else { return };
         let (job, generation) = (self.config.job.clone(), self.generation());
-        let UsualStep { step_us, members, stride } = usual;
+        let UsualUpdate { update_us: step_us, members, stride } = usual;
         self.report(Report::ThroughputMeasured { job, generation, members, step_us, stride });
     }
 
     /// The leader: members of this generation train.
     fn report_first_step(&mut self, first: Option<FirstStep>, step: Step) {
         let leads = self.membership.as_ref().is_some_and(|m| m.leader == self.config.me);
-        if let Some(FirstStep { first_step_us, usual }) = first.filter(|_| leads) {
+        if let Some(first) = first.filter(|_| leads) {
             let (job, generation) = (self.config.job.clone(), self.generation());
-            let (usual_step_us, usual_members) = (usual.map(|usual| usual.step_us), usual.map(|usual| usual.members));
+            let (usual_step_us, usual_members) = (first.usual_step_us(), first.usual.map(|usual| usual.members));
+            let FirstStep { first_step_us, stride, .. } = first;
             self.report(Report::GenerationStepped {
                 job,
                 generation,
@@ -452,6 +453,7 @@ impl<P> Member<P> {
                 first_step_us,
                 usual_step_us,
                 usual_members,
+                stride,
             });
         }
     }

@@ -18,7 +18,7 @@ pub struct Config {
     /// Where updates end: at the last step of the job, and where something is due. Checkpoints that go by time are none of it: whoever leads says
     /// by [`Input::Due`] when.
     pub stops: Stops,
-    /// Newcomers follow, so many steps behind at the most; none where the replica is so small that it is sent when they come in.
+    /// Newcomers follow, so many updates behind at the most; none where the replica is so small that it is sent when they come in.
     pub behind_max: Option<u64>,
     /// What the replica of a step may depend on.
     pub determinism: Determinism,

@@ -79,11 +79,11 @@ impl Session {
         }
         for (peer, request) in &mut candidate.requests {
             let following = running.followers.get(peer).filter(|f| f.follower.number == request.number);
-            let behind = following.map_or(0, |f| stops.updates(f.at(request), next, stride));
+            let at = following.map_or(next, |f| f.at(request));
             request.waited += u64::from(following.is_some_and(|f| request.at.is_some_and(|at| at >= f.since)));
-            if behind > behind_max && !request.given_up {
+            if stops.updates(at, next, stride) > behind_max && !request.given_up {
                 request.given_up = true;
-                out.push(Output::FallsBehind(*peer, behind));
+                out.push(Output::FallsBehind(*peer, next.0.saturating_sub(at.0)));
             }
         }
         let generation = candidate.membership.tag.generation;

@@ -226,11 +226,10 @@ pub(super) fn replica_held(state: &mut State, id: &ExecutorId) {
     }
 }
 
-pub(super) fn stepped(state: &mut State, id: &JobId, step_us: u64, members: Option<u16>) {
+pub(super) fn stepped(state: &mut State, id: &JobId, (members, stride): (Option<u16>, Stride), update_us: u64) {
     if let Some(job) = state.live.get_mut(id) {
+        let step_us = update_us / stride.steps();
         job.step_us = Some(step_us);
-        // What an update of several steps says of one, only its measurement tells.
-        let members = members.filter(|_| job.spec.batch_range.is_none());
         members.into_iter().for_each(|members| job.note_pace(members, step_us));
         // Whoever has done a step has what it needed of the store.
         job.note_answered();
@@ -240,7 +239,7 @@ pub(super) fn stepped(state: &mut State, id: &JobId, step_us: u64, members: Opti
 pub(super) fn throughput_measured(state: &mut State, id: &JobId, (members, stride): (u16, Stride), update_us: u64) {
     let Some(job) = state.live.get_mut(id) else { return };
     let step_us = (update_us / stride.steps()).max(1);
-    job.step_us = Some(update_us);
+    job.step_us = Some(step_us);
     job.note_pace(members, step_us);
     let has_range = job.spec.batch_range.is_some();
     if let Some(placement) = job.placement_mut() {

@@ -133,8 +133,8 @@ impl State {
                 generations::peers_missing(self, at, job, *generation, by, peers);
             }
             Fact::ReplicaHeld { executor, .. } => generations::replica_held(self, executor),
-            Fact::GenerationStepped { job, first_step_us, usual_step_us, members, .. } => {
-                generations::stepped(self, job, usual_step_us.unwrap_or(*first_step_us), *members);
+            Fact::GenerationStepped { job, first_step_us, usual_step_us, members, stride, .. } => {
+                generations::stepped(self, job, (*members, *stride), usual_step_us.unwrap_or(*first_step_us));
             }
             Fact::JobScaled { job, .. } => {
                 if let Some(scaling) = self.live.get_mut(job).and_then(|job| job.scaling.as_mut()) {

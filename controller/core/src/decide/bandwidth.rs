@@ -21,11 +21,11 @@ use std::collections::BTreeSet;
 /// Servers that a link is known to be slow from; two say that it is the server's own.
 const FROM_MAX: usize = 4;
 
-/// What a job's members exchange: a gradient each step.
+/// What a job's members exchange: a gradient each update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stream {
     gradient_bytes: u64,
-    step_us: u64,
+    update_us: u64,
 }
 
 impl Stream {
@@ -34,20 +34,19 @@ impl Stream {
         let (active, placement) = (job.active()?, job.placement()?);
         let members = u16::try_from(active.members.len()).unwrap_or(u16::MAX);
         // An update sends one gradient, however many steps it takes.
-        let of_update = |step_us: &u64| step_us.saturating_mul(active.proposal.stride.steps());
-        let of_size = placement.step_us_by_size.get(&members).map(of_update);
-        let step_us = of_size.or(job.step_us)?;
+        let step_us = placement.step_us_by_size.get(&members).copied().or(job.step_us)?;
+        let update_us = step_us.saturating_mul(active.proposal.stride.steps());
         let gradient_bytes = gradient_bytes(state, id)?;
-        (step_us > 0).then_some(Self { gradient_bytes, step_us })
+        (update_us > 0).then_some(Self { gradient_bytes, update_us })
     }
 
     fn bytes_per_s(self) -> u64 {
-        (u128::from(self.gradient_bytes) * 1_000_000 / u128::from(self.step_us)).try_into().unwrap_or(u64::MAX)
+        (u128::from(self.gradient_bytes) * 1_000_000 / u128::from(self.update_us)).try_into().unwrap_or(u64::MAX)
     }
 
     /// β, the bandwidth of a link over the gradients of the steps, in thousandths.
     fn beta_milli(self, bytes_per_s: u64) -> u64 {
-        let carried = u128::from(bytes_per_s) * u128::from(self.step_us) / 1_000;
+        let carried = u128::from(bytes_per_s) * u128::from(self.update_us) / 1_000;
         (carried / u128::from(self.gradient_bytes)).try_into().unwrap_or(u64::MAX)
     }
 
@@ -290,7 +289,7 @@ mod tests {
     use super::*;
 
     /// 3.5 MB of gradient each tenth of a second.
-    const STREAM: Stream = Stream { gradient_bytes: 3_500_000, step_us: 100_000 };
+    const STREAM: Stream = Stream { gradient_bytes: 3_500_000, update_us: 100_000 };
 
     #[test]
     fn a_link_of_forty_megabit_is_refused_to_thirty_five_megabytes_of_gradients_a_second() {
@@ -307,9 +306,9 @@ mod tests {
 
     #[test]
     fn longer_steps_and_smaller_gradients_need_less() {
-        assert!(Stream { step_us: 1_000_000, ..STREAM }.fits(5_000_000), "a larger batch");
+        assert!(Stream { update_us: 1_000_000, ..STREAM }.fits(5_000_000), "a larger batch");
         assert!(Stream { gradient_bytes: 350_000, ..STREAM }.fits(5_000_000), "a smaller model");
-        assert!(!Stream { gradient_bytes: u64::MAX, step_us: 1 }.fits(u64::MAX));
-        assert_eq!(Stream { gradient_bytes: 1, step_us: u64::MAX }.beta_milli(u64::MAX), u64::MAX);
+        assert!(!Stream { gradient_bytes: u64::MAX, update_us: 1 }.fits(u64::MAX));
+        assert_eq!(Stream { gradient_bytes: 1, update_us: u64::MAX }.beta_milli(u64::MAX), u64::MAX);
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
                 replica_held(draft, executor, *generation, *step);
             }
         }
-        Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us, usual_members } => {
+        Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us, usual_members, stride } => {
             if in_force(draft, &record.server, job, *generation) {
                 let (first_step_us, usual_step_us) = (*first_step_us, *usual_step_us);
                 // A first step has the change in it: it says something of a job's pace only as long as nothing else does.
@@ -81,6 +81,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
                     first_step_us,
                     usual_step_us,
                     members,
+                    stride: *stride,
                 });
                 scaled(draft, job, usual_step_us.map(|usual| first_step_us.saturating_sub(usual)));
             }

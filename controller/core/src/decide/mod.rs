@@ -254,6 +254,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::SlotAvoided { job, .. }
         | Fact::GrowthPaused { job, .. }
         | Fact::ReplicasDiffered { job, .. }
+        | Fact::ThroughputMeasured { job, .. }
         | Fact::JobRestarted { job, .. } => Some(job),
         Fact::ExecutorAssigned { executor, .. }
         | Fact::ExecutorReady { executor, .. }
@@ -295,7 +296,6 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::InputRefused { .. }
         | Fact::PlanFailed { .. }
         | Fact::PolicyChosen { .. }
-        | Fact::ThroughputMeasured { .. }
         | Fact::LinkMeasured { .. }
         | Fact::QuotaSet { .. }
         | Fact::ServerForgotten { .. } => None,

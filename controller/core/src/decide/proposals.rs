@@ -3,7 +3,7 @@
 use super::{Draft, batches, retrains};
 use crate::limits::{
     COPY_BYTES_PER_MS_ADMITTED, COPY_TIMES, RESTORE_BYTES_PER_MS_MIN, START_DEADLINE_MS, SWITCH_DEADLINE_MS,
-    SWITCH_STEPS,
+    SWITCH_UPDATES,
 };
 use crate::state::troubles::Straggler;
 use crate::state::{Active, Executor, Job, JobPhase, Placement, State};
@@ -138,7 +138,7 @@ pub(super) fn recover(draft: &mut Draft<'_>, id: &JobId) {
     emit(draft, id, Entry::Recover, members);
 }
 
-/// How long a generation may take until it is in force: by what has to be read, and by how long a step takes. Not by how often it
+/// How long a generation may take until it is in force: by what has to be read, and by how long an update takes. Not by how often it
 /// failed before: what was too short once is too short again. Where nobody new has to come in, only one that hangs can hold it up, and the
 /// watch says who: the same proposed again would not help before.
 fn time_to_begin_ms(
@@ -148,7 +148,7 @@ fn time_to_begin_ms(
     members: &BTreeSet<ExecutorId>,
     restored_bytes: u64,
 ) -> u64 {
-    let step_ms = job.step_us.unwrap_or(0) / 1_000;
+    let update_ms = job.update_us().unwrap_or(0) / 1_000;
     let newcomer = |number: &&ExecutorId| job.active().is_some_and(|active| !active.members.contains(*number));
     let newcomers: Vec<&ExecutorId> = members.iter().filter(newcomer).collect();
     let replicas = newcomers.iter().filter_map(|number| draft.state.executor(number)?.replica_bytes);
@@ -157,10 +157,10 @@ fn time_to_begin_ms(
         Entry::Fresh => START_DEADLINE_MS,
         Entry::Checkpoint { .. } => START_DEADLINE_MS + restored_bytes / RESTORE_BYTES_PER_MS_MIN,
         Entry::Switch { .. } if !newcomers.is_empty() => SWITCH_DEADLINE_MS
-            .saturating_add(step_ms.saturating_mul(SWITCH_STEPS))
+            .saturating_add(update_ms.saturating_mul(SWITCH_UPDATES))
             .saturating_add(copied_bytes.saturating_mul(COPY_TIMES) / COPY_BYTES_PER_MS_ADMITTED),
         Entry::Switch { .. } | Entry::Recover => {
-            SWITCH_DEADLINE_MS.saturating_add(UNIT_STALL_MS_MIN.max(step_ms.saturating_mul(UNIT_STALL_FACTOR)))
+            SWITCH_DEADLINE_MS.saturating_add(UNIT_STALL_MS_MIN.max(update_ms.saturating_mul(UNIT_STALL_FACTOR)))
         }
     }
 }

@@ -82,7 +82,7 @@ pub struct Job {
     /// The highest step whose checkpoint was ever accepted.
     #[n(17)]
     pub highest: Step,
-    /// How long a step takes, in microseconds, as last reported.
+    /// How long a step takes, in microseconds, as last reported: of an update that takes several, each of them.
     #[n(18)]
     pub step_us: Option<u64>,
     /// Slots it does not use for a while.
@@ -471,6 +471,13 @@ impl Job {
             }
             _ => None,
         }
+    }
+
+    /// How long an update of the generation in force takes, in microseconds, by what was last reported of a step.
+    #[must_use]
+    pub fn update_us(&self) -> Option<u64> {
+        let stride = self.active().map_or(Stride::ONE, |active| active.proposal.stride);
+        self.step_us.map(|step_us| step_us.saturating_mul(stride.steps()))
     }
 
     /// A step of so many members was told of. That of the fewest is kept, so that what follows from it does not change with each size.

@@ -90,15 +90,15 @@ pub fn stepped(world: &mut World, id: &JobId, step_us: u64) {
     stepped_after(world, id, step_us, members as u16);
 }
 
-/// The generation in force tells of its first step, beside usual ones of so many members.
-pub fn stepped_after(world: &mut World, id: &JobId, step_us: u64, usual_members: u16) {
+/// The generation in force tells of its first update, beside usual steps of so many members.
+pub fn stepped_after(world: &mut World, id: &JobId, update_us: u64, usual_members: u16) {
     let server = ServerId::parse("local").unwrap();
     let incarnation = world.state.server(&server).unwrap().incarnation;
     let Active { proposal, step, .. } = job(world, id).active().unwrap().clone();
-    let (job, generation) = (id.clone(), proposal.generation);
-    let (usual_step_us, usual_members) = (Some(step_us), Some(usual_members));
+    let (job, generation, stride) = (id.clone(), proposal.generation, proposal.stride);
+    let (first_step_us, usual_step_us, usual_members) = (update_us, Some(update_us), Some(usual_members));
     let report =
-        Report::GenerationStepped { job, generation, step, first_step_us: step_us, usual_step_us, usual_members };
+        Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us, usual_members, stride };
     world.foreign_report(server, incarnation, report);
 }
 

@@ -2,25 +2,27 @@
 
 use crate::stories::*;
 use crate::world::World;
+use controller_core::policy::ibm_dp::DELTA_MS;
 use controller_core::policy::{WithAssumedSpeeds, WorkLeft};
 use controller_core::policy_by_name;
 use controller_core::state::Active;
 use events_schema::fact::{Fact, PlanCause, WaitCause};
+use events_schema::job::JobSpec;
 use events_schema::report::Report;
-use events_schema::stride::Stride;
 use events_schema::{JobId, ServerId};
+use serde_json::json;
 
 /// The generation in force, of so many members, was measured; whether that was news.
-pub fn measured(world: &mut World, id: &JobId, members: u16, step_us: u64) -> bool {
+pub fn measured(world: &mut World, id: &JobId, members: u16, update_us: u64) -> bool {
     let server = ServerId::parse("local").unwrap();
     let incarnation = world.state.server(&server).unwrap().incarnation;
     let Active { proposal, members: now, .. } = job(world, id).active().unwrap().clone();
     assert_eq!(now.len(), usize::from(members));
-    let (job, generation) = (id.clone(), proposal.generation);
+    let (job, generation, stride) = (id.clone(), proposal.generation, proposal.stride);
     let facts = world.foreign_report(
         server,
         incarnation,
-        Report::ThroughputMeasured { job, generation, members, step_us, stride: Stride::ONE },
+        Report::ThroughputMeasured { job, generation, members, step_us: update_us, stride },
     );
     has(&facts, |fact| matches!(fact, Fact::ThroughputMeasured { .. }))
 }
@@ -103,4 +105,57 @@ fn the_work_that_is_left_is_guessed_by_who_did_the_step() {
     stepped_after(&mut world, &id, 1_000_000, 4);
     let [WorkLeft::Estimated { total_ms: alone_ms, .. }] = left(&world)[..] else { panic!("its step is known") };
     assert_eq!(alone_ms, total_ms);
+}
+
+/// A job whose batch may be sixteen times as large, with its range in the spec.
+fn with_a_range() -> JobSpec {
+    spec_with(|document| {
+        document["determinism"] = json!("none");
+        document["batch_range"] = json!({"max": 128, "learning_rate_rule": "sqrt"});
+        document["checkpoint"] = json!({"every_seconds": 60});
+    })
+}
+
+fn stride(world: &World, id: &JobId) -> u64 {
+    job(world, id).active().unwrap().proposal.stride.steps()
+}
+
+/// `ibm-dp` decides, every ten minutes, while the fleet wants so many slots.
+fn decides(world: &mut World, wanted: u32) {
+    world.pass(DELTA_MS - world.at.0 % DELTA_MS);
+    world.demand("local", wanted);
+    world.run();
+}
+
+/// It was chosen when the generation was proposed, of which nothing had been measured, and nobody looked again.
+#[test]
+fn what_is_measured_of_a_size_moves_the_batch_of_those_that_train() {
+    let mut world = World::local(policy_by_name("ibm-dp").unwrap(), 4);
+    let id = world.submit(with_a_range());
+    decides(&mut world, 3);
+    assert_eq!((members(&world, &id).len(), stride(&world, &id)), (1, 1));
+    assert!(measured(&mut world, &id, 1, 80_000));
+    decides(&mut world, 0);
+    assert_eq!((members(&world, &id).len(), stride(&world, &id)), (4, 1), "exchanges of four were not measured");
+    assert!(measured(&mut world, &id, 4, 40_000));
+    world.run();
+    assert_eq!((members(&world, &id).len(), stride(&world, &id)), (4, 16), "they cost 20 ms each");
+    let generation = job(&world, &id).active().unwrap().proposal.generation;
+    assert!(measured(&mut world, &id, 4, 340_000), "as was expected");
+    decides(&mut world, 0);
+    assert_eq!(job(&world, &id).active().unwrap().proposal.generation, generation, "it comes to rest");
+}
+
+/// An update of four steps was taken for one step: the job seemed to be four times as long.
+#[test]
+fn the_work_that_is_left_is_of_steps_where_updates_take_several() {
+    let policy = WithAssumedSpeeds(policy_by_name("ebb").unwrap());
+    let mut world = World::local(Box::new(policy), 4);
+    let id = world.submit(with_a_range());
+    world.run();
+    assert_eq!((members(&world, &id).len(), stride(&world, &id)), (4, 4));
+    stepped(&mut world, &id, 4_000_000);
+    let [WorkLeft::Estimated { total_ms, .. }] = left(&world)[..] else { panic!("its update is known") };
+    assert_eq!(total_ms, 1_000_000, "a thousand steps of four members");
+    assert_eq!(job(&world, &id).update_us(), Some(4_000_000));
 }

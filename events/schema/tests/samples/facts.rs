@@ -125,6 +125,7 @@ pub fn facts() -> Vec<Fact> {
             first_step_us: 21_000,
             usual_step_us: Some(17_600),
             members: None,
+            stride: Stride::ONE,
         },
         JobStalled {
             job: job(),
@@ -236,6 +237,7 @@ pub fn facts_of_sizes() -> Vec<Fact> {
             first_step_us: 21_000,
             usual_step_us: Some(17_600),
             members: Some(2),
+            stride: Stride::ONE,
         },
         Fact::PolicyChosen { policy: "fifo".to_owned(), assumed_speeds: Some(true) },
     ]
@@ -277,6 +279,15 @@ pub fn facts_of_strides() -> Vec<Fact> {
     let (stride, proposal) = (Stride::of(4), super::proposal());
     vec![
         Fact::GenerationProposed { job: job(), proposal: Proposal { stride, ..proposal } },
+        Fact::GenerationStepped {
+            job: job(),
+            generation: Generation(4),
+            step: Step(102),
+            first_step_us: 64_000,
+            usual_step_us: Some(61_000),
+            members: Some(2),
+            stride,
+        },
         Fact::ThroughputMeasured { job: job(), members: 2, step_us: 61_000, stride },
     ]
 }

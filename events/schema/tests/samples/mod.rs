@@ -221,7 +221,23 @@ fn reports_of_sizes() -> Vec<Report> {
         first_step_us: 21_000,
         usual_step_us: Some(17_600),
         usual_members: Some(2),
+        stride: Stride::ONE,
     }]
+}
+
+/// Of a generation whose updates take several steps.
+fn reports_of_strides() -> Vec<Report> {
+    let (generation, stride) = (Generation(4), Stride::of(4));
+    let stepped = Report::GenerationStepped {
+        job: job(),
+        generation,
+        step: Step(102),
+        first_step_us: 64_000,
+        usual_step_us: Some(61_000),
+        usual_members: Some(2),
+        stride,
+    };
+    vec![stepped, Report::ThroughputMeasured { job: job(), generation, members: 2, step_us: 61_000, stride }]
 }
 
 fn reports() -> Vec<Report> {
@@ -275,6 +291,7 @@ fn reports() -> Vec<Report> {
             first_step_us: 21_000,
             usual_step_us: None,
             usual_members: None,
+            stride: Stride::ONE,
         },
         JobStalled {
             job: job(),
@@ -441,7 +458,7 @@ pub fn all() -> Vec<Sample> {
         "Fact(sized)", fact_kind: facts_of_sizes();
         "Fact(measured)", fact_kind: facts_of_speed();
         "Fact(strides)", fact_kind: facts_of_strides();
-        "Report(strides)", report_kind: [Report::ThroughputMeasured { job: job(), generation: Generation(4), members: 2, step_us: 61_000, stride: Stride::of(4) }];
+        "Report(strides)", report_kind: reports_of_strides();
         "Report(sized)", report_kind: reports_of_sizes();
         "Fact(lengths)", fact_kind: [Fact::ExecutorReady { executor: executor(), address: text(), class: None, replica_bytes: Some(106 << 20), gradient_bytes: Some(35 << 20) }];
         "Report(lengths)", report_kind: [Report::ExecutorReady { executor: executor(), address: text(), class: None, replica_bytes: Some(106 << 20), gradient_bytes: Some(35 << 20) }];

@@ -19,6 +19,7 @@ use events_schema::fact::{Entry, Proposal};
 use events_schema::gang::CommandSpec;
 use events_schema::orders::JobOrder;
 use events_schema::report::{Outcome as JobOutcome, Report};
+use events_schema::stride::Stride;
 use events_schema::torch::TorchDevice;
 use events_schema::{Digest, ExecutorId, Generation, Rank, Step};
 use keeper::{FetchError, Keeper, Kept, Outcome};
@@ -516,6 +517,7 @@ impl<W: Write> Gang<W> {
                 first_step_us,
                 usual_step_us,
                 usual_members,
+                stride: Stride::ONE,
             })?;
         }
         Ok(())

@@ -96,8 +96,8 @@ pub struct World {
     pub caught_up: u64,
     /// How many members went in the middle of a step.
     pub left_early: u64,
-    /// Who was said to fall behind.
-    pub behind: BTreeSet<Peer>,
+    /// Who was said to fall behind, by how many steps.
+    pub behind: BTreeMap<Peer, u64>,
     /// To whom parts of the replica and of gradients take for ever.
     pub slow: Option<Peer>,
     pub shells: BTreeMap<Peer, Shell>,
@@ -126,7 +126,7 @@ impl World {
             caught_up: 0,
             left_early: 0,
             slow: None,
-            behind: BTreeSet::new(),
+            behind: BTreeMap::new(),
             shells: BTreeMap::new(),
             links: BTreeSet::new(),
             dials: Vec::new(),
@@ -369,7 +369,7 @@ impl World {
             Output::Active(generation, _) => assert!(generation.0 <= self.generation),
             Output::Disconnect(peer) => panic!("{me} takes {peer} for broken"),
             Output::Held(_, step) => assert_eq!(shell.replica, Some(step)),
-            Output::FallsBehind(peer, _) => drop(self.behind.insert(peer)),
+            Output::FallsBehind(peer, steps) => drop(self.behind.insert(peer, steps)),
             Output::Departed(..) | Output::Evaluation(..) => {}
             Output::Exit => self.remove(me),
             Output::ExitEarly => {
