@@ -82,9 +82,6 @@ pub const BETA_REFUSED_MILLI: u64 = 1_100;
 pub const LINK_AVOID_MS_MIN: u64 = 300_000;
 /// So long before a slow link would no longer count it is measured again, so that what is known of it has no gap: two servers, each twice.
 pub const LINK_AGAIN_BEFORE_MS: u64 = 15_000;
-/// A link that carries so much is not said of: 1 Gbit/s carries it, and no network that is made for training carries less. What a link carries beyond it a
-/// burst of a few MiB does not tell well; a newcomer's copy does.
-pub const LINK_FAST_BYTES_PER_S: u64 = 100_000_000;
 /// For how long a first quarter of a second of a copy counts: until it is said what the whole second was, or that the newcomer has fallen behind.
 pub const LINK_SUSPECTED_MS: u64 = 10_000;
 /// Longest of the times that double.

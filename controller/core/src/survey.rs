@@ -5,9 +5,9 @@
 //! which of the two it is; that comes out as a report, `LinkSurveyed`, and what it means for jobs is decided in `decide/bandwidth.rs`. Who measures, and how
 //! much is sent for it: `workers/agent-core/src/burst.rs`.
 
-use crate::limits::{LINK_AGAIN_BEFORE_MS, LINK_AVOID_MS_MIN, LINK_FAST_BYTES_PER_S};
+use crate::limits::{LINK_AGAIN_BEFORE_MS, LINK_AVOID_MS_MIN};
 use crate::state::State;
-use events_schema::orders::FarEnd;
+use events_schema::orders::{FarEnd, LINK_FAST_BYTES_PER_S};
 use events_schema::report::Report;
 use events_schema::{ServerId, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};

@@ -72,6 +72,10 @@ pub enum AgentMessage {
     },
 }
 
+/// A link that carries so much is not said of: 1 Gbit/s carries it, and no network that is made for training carries less. What a link carries beyond it a
+/// burst of a few MiB does not tell well; a newcomer's copy does.
+pub const LINK_FAST_BYTES_PER_S: u64 = 100_000_000;
+
 /// Where a server's agent is reached by one that measures the link between the two.
 #[derive(Clone, PartialEq, Eq, Encode, Decode)]
 pub struct FarEnd {

@@ -27,7 +27,7 @@ mod take_back;
 mod warm;
 mod words;
 
-pub use burst::{BURST_BYTES_MAX, BURST_TIME_MAX, Burst};
+pub use burst::{BURST_BYTES_MAX, BURST_TIME_MAX, Burst, of_directions};
 pub use executors::{LOOK_INTERVAL_MS, SILENT_LOOKS_MAX};
 pub use link::{HEARTBEAT_INTERVAL_MS, SILENCE_MAX_MS};
 pub use log_chunks::{LogChunks, LogWrite};

@@ -37,8 +37,8 @@ pub(crate) struct Uplink {
     telemetry: BTreeMap<JobId, Telemetry>,
     /// What each executor is at, by its newest word.
     progress: BTreeMap<ExecutorId, Progress>,
-    /// Whether a link to another server is measured now, and the last answer that waits to be said.
-    measures: bool,
+    /// On which link it was asked for what is measured now, if anything is, and the last answer that waits to be said.
+    measures_for: Option<u64>,
     measured: Option<(u64, Option<u64>)>,
 }
 
@@ -69,7 +69,7 @@ impl Uplink {
             pause_ms: RETRY_PAUSE_MIN_MS,
             telemetry: BTreeMap::new(),
             progress: BTreeMap::new(),
-            measures: false,
+            measures_for: None,
             measured: None,
         }
     }
@@ -107,7 +107,8 @@ impl Agent {
             ControllerMessage::Alive => {}
             // Another is not begun beside one that takes long: whoever asked for that has given it up, and will ask again.
             ControllerMessage::MeasureLink { number, far_end } => {
-                if !std::mem::replace(&mut self.uplink.measures, true) {
+                if self.uplink.measures_for.is_none() {
+                    self.uplink.measures_for = Some(self.uplink.newest);
                     self.outs.push(Out::MeasureLink { number, far_end });
                 }
             }
@@ -116,8 +117,8 @@ impl Agent {
 
     /// A link was measured; said if the stream is still the one on which it was asked for, or another controller would take it for its own.
     pub(crate) fn link_measured(&mut self, number: u64, bytes_per_s: Option<u64>) {
-        self.uplink.measures = false;
-        if matches!(self.uplink.state, Link::Up(_)) {
+        let asked_on = self.uplink.measures_for.take();
+        if asked_on == Some(self.uplink.newest) && matches!(self.uplink.state, Link::Up(_)) {
             self.uplink.measured = Some((number, bytes_per_s));
         }
     }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use workers_agent_core::{BURST_BYTES_MAX, Burst};
+use workers_agent_core::{BURST_BYTES_MAX, Burst, of_directions};
 
 /// Longest time of one direction: a connection, a burst, and what still stands in queues before its answer.
 const DIRECTION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -81,13 +81,13 @@ async fn serve(mut stream: TcpStream, key: &[u8; 16]) -> io::Result<()> {
     }
 }
 
-/// Measures the link to another server: bytes per second in the slower direction. None if it cannot be reached, or says nothing that tells.
+/// Measures the link to another server: bytes per second in the slower direction. None if it cannot be reached, or nothing that comes tells.
 pub(crate) async fn measure(far_end: &FarEnd) -> Option<u64> {
     let down = timeout(DIRECTION_TIMEOUT, down(far_end)).await.ok()?;
-    let down = down.inspect_err(|error| tracing::debug!(?far_end, %error, "a link was not measured")).ok()??;
+    let down = down.inspect_err(|error| tracing::debug!(?far_end, %error, "a link was not measured")).ok()?;
     let up = timeout(DIRECTION_TIMEOUT, up(far_end)).await.ok()?;
-    let up = up.inspect_err(|error| tracing::debug!(?far_end, %error, "a link was not measured")).ok()??;
-    Some(down.min(up))
+    let up = up.inspect_err(|error| tracing::debug!(?far_end, %error, "a link was not measured")).ok()?;
+    of_directions(down, up)
 }
 
 async fn connect(far_end: &FarEnd, asked: u8) -> io::Result<TcpStream> {

@@ -9,12 +9,12 @@
 
 use super::{Draft, generations, plan};
 use crate::limits::{
-    BETA_REFUSED_MILLI, LINK_AGAIN_BEFORE_MS, LINK_AVOID_MS_MIN, LINK_FAST_BYTES_PER_S, LINK_SUSPECTED_MS,
-    NEWS_OF_SPEED_PERCENT,
+    BETA_REFUSED_MILLI, LINK_AGAIN_BEFORE_MS, LINK_AVOID_MS_MIN, LINK_SUSPECTED_MS, NEWS_OF_SPEED_PERCENT,
 };
 use crate::state::troubles::Pause;
 use crate::state::{Active, Job, Link, SlotKind, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, SlowLink, WaitCause};
+use events_schema::orders::LINK_FAST_BYTES_PER_S;
 use events_schema::{ExecutorId, JobId, ServerId, SlotId, TimeMs};
 use std::collections::BTreeSet;
 

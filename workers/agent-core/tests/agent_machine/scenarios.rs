@@ -485,4 +485,12 @@ fn a_link_is_measured_one_at_a_time_and_said_to_who_asked() {
     play.now += 2_000;
     assert_eq!(said(&play.connect()), []);
     assert_eq!(begun(&play.link(ask(1))), 1);
+    // Nor is one that ends when there is another link already.
+    play.link(LinkWord::Down(LinkEnd::Broken));
+    play.now += 2_000;
+    play.connect();
+    assert_eq!(begun(&play.link(ask(1))), 0, "one is under way");
+    assert_eq!(said(&play.happens(In::LinkMeasured { number: 1, bytes_per_s: Some(5) })), []);
+    assert_eq!(begun(&play.link(ask(2))), 1);
+    assert_eq!(said(&play.happens(In::LinkMeasured { number: 2, bytes_per_s: Some(5) })), [(2, Some(5))]);
 }
