@@ -94,15 +94,24 @@ impl Survey {
             Some(_) => {}
             None => drop(self.servers.remove(server)),
         }
-        self.asked.take_if(|asked| asked.server == *server);
+        self.no_answer_comes(server);
         self.look_ms = 0;
     }
 
     /// Nobody speaks for a server any more, for a moment or for good; in the first case what was measured stays.
     pub fn closed(&mut self, server: &ServerId, is_known: bool) {
-        self.asked.take_if(|asked| asked.server == *server);
+        self.no_answer_comes(server);
         if !is_known {
             self.servers.remove(server);
+        }
+    }
+
+    /// The stream that a server was asked on is no more. Whom it was asked to measure over was not measured over, and is its next again.
+    fn no_answer_comes(&mut self, server: &ServerId) {
+        let asked = self.asked.take_if(|asked| asked.server == *server);
+        let surveyed = asked.and_then(|asked| self.servers.get_mut(&asked.server));
+        if let Some(surveyed) = surveyed.filter(|surveyed| surveyed.measured == 0) {
+            surveyed.over.pop();
         }
     }
 
@@ -126,6 +135,7 @@ impl Survey {
         if self.servers.keys().filter(|server| there(server)).count() < 2 {
             return None;
         }
+        self.look_again_before_forgotten(now_ms, at, state);
         let known =
             |server: &ServerId| state.links.get(server).is_some_and(|link| link.is_known_for(at, LINK_AGAIN_BEFORE_MS));
         let is_due = |(server, surveyed): &(&ServerId, &Surveyed)| {
@@ -137,7 +147,7 @@ impl Survey {
         let again = self.servers.get(&server).filter(|surveyed| surveyed.measured > 0);
         let peer = match again.and_then(|surveyed| surveyed.over.last()).filter(|peer| there(peer)) {
             Some(peer) => Some(peer.clone()),
-            None => self.peer(&server, state, there),
+            None => self.peer(&server, at, state, there),
         };
         let (Some(peer), Some(surveyed)) = (peer, self.servers.get_mut(&server)) else {
             self.servers.get_mut(&server)?.end_turn(now_ms + AGAIN_SLOW_MS);
@@ -155,16 +165,35 @@ impl Survey {
         Some(Ask { server, number, far_end: peer.far_end.clone() })
     }
 
-    /// Over whom a server is measured next: first over those that host members of jobs, because a loan is a link to them; not over one whose own link is slow
-    /// while there is another; each as often as the others.
-    fn peer(&self, server: &ServerId, state: &State, there: impl Fn(&ServerId) -> bool) -> Option<ServerId> {
+    /// Whose link is known to be slow is due before that is forgotten, whoever found it out and whenever its turn would be.
+    fn look_again_before_forgotten(&mut self, now_ms: u64, at: TimeMs, state: &State) {
+        for (server, link) in state.links.iter().filter(|(_, link)| link.is_known_for(at, LINK_AGAIN_BEFORE_MS)) {
+            // Of one that carries more a burst tells nothing.
+            if let Some(surveyed) = self.servers.get_mut(server).filter(|_| link.bytes_per_s < LINK_FAST_BYTES_PER_S) {
+                let again_ms = link.until.since_ms(at) - LINK_AGAIN_BEFORE_MS;
+                surveyed.due_ms = surveyed.due_ms.min(now_ms + again_ms);
+            }
+        }
+    }
+
+    /// Over whom a server is measured next: first over whom its link is known to be slow, or that would be forgotten; then over those that host members of
+    /// jobs, because a loan is a link to them; not over one whose own link is slow while there is another; each as often as the others.
+    fn peer(
+        &self,
+        server: &ServerId,
+        at: TimeMs,
+        state: &State,
+        there: impl Fn(&ServerId) -> bool,
+    ) -> Option<ServerId> {
         let over = &self.servers.get(server)?.over;
+        let slow = |server: &ServerId| state.links.get(server).filter(|link| link.is_slow() && at < link.until);
+        let slow_from = slow(server).map_or(&[][..], |link| &link.from);
         let members = state.placed_jobs().filter_map(|(_, job)| job.active()).flat_map(|active| active.members.iter());
         let hosting: BTreeSet<&ServerId> =
             state.executors.each(members).flatten().map(|executor| &executor.slot.server).collect();
         let others = self.servers.iter().filter(|(other, _)| *other != server && !over.contains(other) && there(other));
         let order = |other: &ServerId, surveyed: &Surveyed| {
-            (!hosting.contains(other), state.links.get(other).is_some(), surveyed.served)
+            (!slow_from.contains(other), !hosting.contains(other), slow(other).is_some(), surveyed.served)
         };
         others.min_by_key(|(other, surveyed)| order(other, surveyed)).map(|(other, _)| other.clone())
     }
@@ -196,9 +225,11 @@ impl Survey {
             return;
         }
         self.found.push((server.clone(), Report::LinkSurveyed { peer: peer.clone(), bytes_per_s: best }));
-        // Then so is the other's.
+        // Then so is the other's. One that is due all the same may be so because it is slow over a third.
         if let Some(other) = self.servers.get_mut(&peer).filter(|other| is_fast && !other.is_in_turn()) {
-            other.end_turn(now_ms + AGAIN_MS);
+            if other.due_ms == 0 || other.due_ms > now_ms {
+                other.end_turn(now_ms + AGAIN_MS);
+            }
             self.found.push((peer, Report::LinkSurveyed { peer: server.clone(), bytes_per_s: best }));
         }
     }
@@ -311,7 +342,67 @@ mod tests {
         play.now_ms += AGAIN_SLOW_MS / 2 + 1_000;
         assert!(play.state.links.get(&server("far")).unwrap().until > play.at());
         play.run();
-        assert!(play.asked().iter().all(|asked| asked.starts_with("far-")));
+        assert_eq!(play.asked(), ["far-b", "far-b", "far-a", "far-a"]);
+    }
+
+    /// Who is slow over one alone is measured over that one again, though others are reached fast and another's turn said so meanwhile.
+    #[test]
+    fn a_slow_pair_is_measured_again_before_it_is_forgotten() {
+        let slow =
+            |of: &str, over: &str| Some(if [(of, over), (over, of)].contains(&("a", "far")) { SLOW } else { FAST });
+        let mut play = Play::new(&["a", "b", "far"], slow);
+        // A newcomer found it out, after all were found to be well.
+        play.carries = |_, _| Some(FAST);
+        play.run();
+        play.carries = slow;
+        let link = |until| Link { from: vec![server("a")], bytes_per_s: SLOW, until, found: 1 };
+        let until = play.at().plus_ms(LINK_AVOID_MS_MIN);
+        play.state.links.insert(server("far"), link(until));
+        play.run();
+        play.joins("b", 2);
+        play.asked();
+        play.run();
+        assert_eq!(play.asked(), ["b-a"], "over one whose link is not slow");
+        play.now_ms = until.0 - LINK_AGAIN_BEFORE_MS - 1;
+        play.run();
+        assert!(play.asked().is_empty());
+        play.now_ms += 1_000;
+        assert_eq!(play.run()[0], ("far".to_owned(), "a".to_owned(), SLOW));
+        assert_eq!(play.asked(), ["far-a", "far-a", "far-b"], "over whom it was slow, first");
+        // One that is only suspected is not looked at beside the copy that is to tell, and one that is over no more.
+        for ms in [LINK_AGAIN_BEFORE_MS - 1, 0] {
+            let until = play.at().plus_ms(ms);
+            play.state.links.insert(server("far"), link(until));
+            play.run();
+        }
+        assert!(play.asked().is_empty());
+    }
+
+    #[test]
+    fn who_was_found_to_be_fast_again_is_measured_over_like_any_other() {
+        let mut play = Play::new(&["a", "b", "c"], |_, _| Some(FAST));
+        for (name, bytes_per_s, found, ms) in [("b", FAST, 0, 60_000), ("c", SLOW, 1, 60_000), ("a", SLOW, 1, 0)] {
+            let until = play.at().plus_ms(ms);
+            play.state.links.insert(server(name), Link { from: Vec::new(), bytes_per_s, until, found });
+        }
+        play.joins("d", 1);
+        let mut over = Vec::new();
+        while let Some(peer) = play.survey.peer(&server("d"), play.at(), &play.state, |_| true) {
+            over.push(peer.to_string());
+            play.survey.servers.get_mut(&server("d")).unwrap().over.push(peer);
+        }
+        assert_eq!(over, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn whose_stream_opens_anew_is_asked_again_over_the_same() {
+        let mut play = Play::new(&["a", "b"], |_, _| Some(FAST));
+        let ask = play.survey.next(play.now_ms, play.at(), &play.state).unwrap();
+        play.survey.closed(&ask.server, true);
+        let again = play.survey.next(play.now_ms, play.at(), &play.state).unwrap();
+        assert_eq!((&again.server, &again.far_end), (&ask.server, &ask.far_end));
+        play.joins(ask.server.as_str(), 1);
+        assert_eq!(play.run().len(), 2, "measured after all");
     }
 
     #[test]

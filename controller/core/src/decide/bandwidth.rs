@@ -75,7 +75,7 @@ fn slowest<'a>(
 ) -> Option<(&'a ServerId, u64)> {
     let own = BTreeSet::from([server.clone()]);
     let of = |whose: &'a ServerId, to: &BTreeSet<ServerId>| {
-        let link: &'a Link = state.links.get(whose).filter(|link| link.is_between(to, at))?;
+        let link: &'a Link = state.links.get(whose).filter(|link| link.is_slow() && link.is_between(to, at))?;
         Some((whose, link.bytes_per_s))
     };
     let theirs = others.iter().filter_map(|other| of(other, &own));
@@ -177,7 +177,7 @@ pub(super) fn measured(draft: &mut Draft<'_>, number: &ExecutorId, bytes_per_s: 
     let known = draft.state.links.get(&server);
     let fits = Stream::of(&draft.state, &number.job, job).is_none_or(|stream| stream.fits(bytes_per_s));
     if fits {
-        let faster = |known: &Link| bytes_per_s > more(known.bytes_per_s);
+        let faster = |known: &Link| bytes_per_s > more(known.bytes_per_s) && !is_of_others(known, &from, draft.at);
         if settled && known.is_some_and(faster) {
             let until = draft.at.plus_ms(LINK_AVOID_MS_MIN);
             let from = from.into_iter().take(FROM_MAX).collect();
@@ -193,22 +193,27 @@ pub(super) fn measured(draft: &mut Draft<'_>, number: &ExecutorId, bytes_per_s: 
     }
 }
 
+/// Whether what is known of a link still counts, and says nothing of what a server gets from these: what they send faster, another may send as slowly as before.
+fn is_of_others(known: &Link, from: &BTreeSet<ServerId>, at: TimeMs) -> bool {
+    at < known.until && !known.is_between(from, at)
+}
+
 /// The link between two servers was measured. A fact if it is slow, or faster than it was known to be.
 pub(super) fn surveyed(draft: &mut Draft<'_>, server: &ServerId, peer: &ServerId, bytes_per_s: u64) {
     let known = draft.state.links.get(server);
     let is_news = known.is_some_and(|known| bytes_per_s > more(known.bytes_per_s));
+    let of_others = known.is_some_and(|known| is_of_others(known, &BTreeSet::from([peer.clone()]), draft.at));
+    if is_news && of_others {
+        return;
+    }
     if bytes_per_s < LINK_FAST_BYTES_PER_S {
-        // Over a second server at once: that is the same finding.
-        let same = known.filter(|known| {
-            known.is_known_for(draft.at, LINK_AGAIN_BEFORE_MS) && !is_news && !known.from.contains(peer)
-        });
-        match same.map(|known| (known.until, known.found)) {
-            Some(period) => note(draft, server, [peer.clone()], bytes_per_s, period),
-            None => {
-                let period = next_period(draft, server, bytes_per_s);
-                note(draft, server, [peer.clone()], bytes_per_s, period);
-            }
-        }
+        // A server is measured over a second one at once: that is the same finding.
+        let is_same = |known: &&Link| {
+            known.bytes_per_s < LINK_FAST_BYTES_PER_S && !is_news && known.is_known_for(draft.at, LINK_AGAIN_BEFORE_MS)
+        };
+        let period = known.filter(is_same).map(|known| (known.until, known.found));
+        let period = period.unwrap_or_else(|| next_period(draft, server, bytes_per_s));
+        note(draft, server, [peer.clone()], bytes_per_s, period);
     } else if is_news {
         let (server, from, until) = (server.clone(), vec![peer.clone()], draft.at.plus_ms(LINK_AVOID_MS_MIN));
         draft.emit(Fact::LinkMeasured { server, from, bytes_per_s, until, found: 0 });
@@ -223,7 +228,7 @@ fn next_period(draft: &Draft<'_>, server: &ServerId, bytes_per_s: u64) -> (TimeM
     (until, before.saturating_add(1))
 }
 
-/// A link is slow, from these servers and from those that it was still known to be slow from.
+/// A link is slow, from these servers and from those that it was still known to be as slow from.
 fn note(
     draft: &mut Draft<'_>,
     server: &ServerId,
@@ -232,7 +237,8 @@ fn note(
     (until, found): (TimeMs, u32),
 ) {
     let known = draft.state.links.get(server);
-    let earlier = known.filter(|known| draft.at < known.until).map(|known| known.from.iter().cloned());
+    let counts = |known: &&Link| draft.at < known.until && known.bytes_per_s <= more(bytes_per_s);
+    let earlier = known.filter(counts).map(|known| known.from.iter().cloned());
     let from: BTreeSet<ServerId> = from.into_iter().chain(earlier.into_iter().flatten()).collect();
     let (server, from) = (server.clone(), from.into_iter().take(FROM_MAX).collect());
     draft.emit(Fact::LinkMeasured { server, from, bytes_per_s, until, found });

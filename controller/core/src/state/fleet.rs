@@ -10,6 +10,7 @@
 use events_schema::command::{OfferMode, Recall};
 use events_schema::device::SlotDevice;
 use events_schema::fact::ReclaimCause;
+use events_schema::orders::LINK_FAST_BYTES_PER_S;
 use events_schema::{Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TimeMs};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeSet;
@@ -133,6 +134,11 @@ impl Link {
     /// over one alone it may as well be that one's.
     pub(crate) fn is_between(&self, others: &BTreeSet<ServerId>, at: TimeMs) -> bool {
         at < self.until && (self.from.len() > 1 || self.from.iter().any(|server| others.contains(server)))
+    }
+
+    /// Whether it was found to be slow. One that was found to be faster than it was known to be carries at least so much.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.bytes_per_s < LINK_FAST_BYTES_PER_S || self.found > 0
     }
 
     /// Whether it still counts so long after a time.

@@ -6,13 +6,15 @@ use controller_core::policy_by_name;
 use events_schema::fact::{Fact, GrowthFailure, PlanCause, SlowLink, WaitCause};
 use events_schema::report::Report;
 use events_schema::stride::Stride;
-use events_schema::{ExecutorId, JobId, ServerId};
+use events_schema::{ExecutorId, JobId, ServerId, TimeMs};
 
 /// A gradient of 3.5 MB, which a step of a tenth of a second makes 35 MB a second of.
 const GRADIENT_BYTES: u64 = 3_500_000;
 const STEP_US: u64 = 100_000;
 /// 40 Mbit/s.
 const SLOW: u64 = 5_000_000;
+/// 10 Gbit/s.
+const FAST: u64 = 1_250_000_000;
 
 fn server(name: &str) -> ServerId {
     ServerId::parse(name).unwrap()
@@ -249,24 +251,63 @@ fn what_is_measured_again_before_it_is_forgotten_counts_on_for_longer_each_time(
 #[test]
 fn a_link_that_is_fast_is_no_news_and_over_a_second_server_a_slow_one_is_the_servers_own() {
     let (mut world, _) = beside(&[("near", 1), ("far", 1), ("third", 1)]);
-    assert_eq!(surveyed(&mut world, "third", "near", 1_250_000_000), []);
-    let until = |world: &World| {
-        let of = |fact: &Fact| match fact {
-            Fact::LinkMeasured { until, found, .. } => Some((*until, *found)),
-            _ => None,
-        };
-        since(world, 0).iter().rev().find_map(of)
-    };
-    surveyed(&mut world, "far", "near", SLOW);
-    let first = until(&world);
+    assert_eq!(surveyed(&mut world, "third", "near", FAST), []);
     let both = vec!["near".to_owned(), "third".to_owned()];
-    assert_eq!(links(&surveyed(&mut world, "far", "third", SLOW)), [("far".to_owned(), both, SLOW)]);
-    assert_eq!(until(&world), first, "that is one finding");
+    // One turn is one finding, of which there is another before what is known is over.
+    for minutes in [5, 10, 20] {
+        surveyed(&mut world, "far", "near", SLOW);
+        let first = period(&world);
+        assert_eq!(first.0.since_ms(world.at), minutes * 60_000);
+        assert_eq!(links(&surveyed(&mut world, "far", "third", SLOW)), [("far".to_owned(), both.clone(), SLOW)]);
+        assert_eq!(period(&world), first, "that is one finding");
+        world.pass(minutes * 60_000 - 15_000);
+    }
+}
+
+/// Until when the link that was measured last counts as slow, and how often in a row it was found to be.
+fn period(world: &World) -> (TimeMs, u32) {
+    let of = |fact: &Fact| match fact {
+        Fact::LinkMeasured { until, found, .. } => Some((*until, *found)),
+        _ => None,
+    };
+    since(world, 0).iter().rev().find_map(of).unwrap()
+}
+
+#[test]
+fn a_pair_is_slow_though_a_second_server_is_reached_fast_and_that_one_is_not_slow_with_it() {
+    let (mut world, id) = beside(&[("near", 1), ("far", 1), ("third", 1)]);
+    let mark = world.log.len();
+    surveyed(&mut world, "far", "near", SLOW);
+    assert_eq!(surveyed(&mut world, "far", "third", FAST), [], "that says nothing of the other");
+    assert_eq!(
+        links(&surveyed(&mut world, "far", "third", 10 * SLOW)),
+        [],
+        "nor does one that is slow, and not so slow"
+    );
+    world.demand("far", 0);
+    world.run();
+    assert_eq!((borrowed(&since(&world, mark)), members(&world, &id)), (0, vec![0]), "to a job on `near` it is slow");
+    // Mended, and then slow from another alone.
+    assert_eq!(links(&surveyed(&mut world, "far", "near", FAST)), [("far".to_owned(), vec!["near".to_owned()], FAST)]);
+    assert_eq!(
+        links(&surveyed(&mut world, "far", "third", SLOW)),
+        [("far".to_owned(), vec!["third".to_owned()], SLOW)]
+    );
+    assert_eq!((period(&world).0.since_ms(world.at), period(&world).1), (300_000, 1), "and that for the first time");
+    world.run();
+    assert_eq!(
+        (borrowed(&since(&world, mark)), job(&world, &id).slots().len()),
+        (1, 2),
+        "it carries what `near` sends"
+    );
+    // What is known of one runs out, and whatever is faster is said.
+    world.pass(300_000);
+    assert_eq!(links(&surveyed(&mut world, "far", "near", FAST)), [("far".to_owned(), vec!["near".to_owned()], FAST)]);
+    calm(&world);
 }
 
 /// Its gradient is known, and how long its steps take is not.
-#[test]
-fn over_a_slow_link_nothing_is_lent_before_the_first_step_says_what_is_needed() {
+fn begins(measured: &[u64]) -> (World, JobId) {
     let mut world = World::new(policy_by_name("ebb").unwrap());
     world.gradient_bytes = Some(GRADIENT_BYTES);
     for name in ["near", "far"] {
@@ -274,12 +315,28 @@ fn over_a_slow_link_nothing_is_lent_before_the_first_step_says_what_is_needed() 
         world.put_fleet(name, name, 1, 2_000);
         world.deliver_all();
     }
-    surveyed(&mut world, "far", "near", SLOW);
+    measured.iter().for_each(|rate| drop(surveyed(&mut world, "far", "near", *rate)));
     world.register(dataset("digits"));
     world.demand("near", 0);
     let id = world.submit(spec());
     world.run();
     assert_eq!(members(&world, &id), [0]);
+    (world, id)
+}
+
+#[test]
+fn over_a_link_that_was_mended_a_slot_is_lent_before_the_first_step() {
+    let (mut world, _) = begins(&[SLOW, FAST]);
+    let mark = world.log.len();
+    world.demand("far", 0);
+    world.run();
+    assert_eq!(borrowed(&since(&world, mark)), 1);
+    calm(&world);
+}
+
+#[test]
+fn over_a_slow_link_nothing_is_lent_before_the_first_step_says_what_is_needed() {
+    let (mut world, id) = begins(&[SLOW]);
     let mark = world.log.len();
     world.demand("far", 0);
     stepped_on(&mut world, &id, "near", STEP_US);
