@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn who_was_found_to_be_fast_again_is_measured_over_like_any_other() {
         let mut play = Play::new(&["a", "b", "c"], |_, _| Some(FAST));
-        for (name, bytes_per_s, found, ms) in [("b", FAST, 0, 60_000), ("c", SLOW, 1, 60_000), ("a", SLOW, 1, 0)] {
+        for (name, bytes_per_s, found, ms) in [("a", SLOW, 1, 60_000), ("b", FAST, 0, 60_000), ("c", SLOW, 1, 0)] {
             let until = play.at().plus_ms(ms);
             play.state.links.insert(server(name), Link { from: Vec::new(), bytes_per_s, until, found });
         }
@@ -391,7 +391,7 @@ mod tests {
             over.push(peer.to_string());
             play.survey.servers.get_mut(&server("d")).unwrap().over.push(peer);
         }
-        assert_eq!(over, ["a", "b", "c"]);
+        assert_eq!(over, ["b", "c", "a"]);
     }
 
     #[test]

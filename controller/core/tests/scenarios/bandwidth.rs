@@ -306,6 +306,14 @@ fn a_pair_is_slow_though_a_second_server_is_reached_fast_and_that_one_is_not_slo
     calm(&world);
 }
 
+#[test]
+fn what_a_newcomer_is_sent_fast_says_nothing_of_who_sends_it_nothing() {
+    let (mut world, _) = beside(&[("near", 1), ("far", 1), ("third", 1)]);
+    surveyed(&mut world, "far", "third", SLOW);
+    let newcomer = lent(&mut world, "far").unwrap();
+    assert_eq!(links(&measured(&mut world, "far", &newcomer, FAST)), []);
+}
+
 /// Its gradient is known, and how long its steps take is not.
 fn begins(measured: &[u64]) -> (World, JobId) {
     let mut world = World::new(policy_by_name("ebb").unwrap());
