@@ -474,10 +474,9 @@ impl Job {
     }
 
     /// How long an update of the generation in force takes, in microseconds, by what was last reported of a step.
-    #[must_use]
-    pub fn update_us(&self) -> Option<u64> {
-        let stride = self.active().map_or(Stride::ONE, |active| active.proposal.stride);
-        self.step_us.map(|step_us| step_us.saturating_mul(stride.steps()))
+    pub(crate) fn update_us(&self) -> Option<u64> {
+        let steps = self.active().map_or(1, |active| active.proposal.stride.steps());
+        self.step_us.map(|step_us| step_us.saturating_mul(steps))
     }
 
     /// A step of so many members was told of. That of the fewest is kept, so that what follows from it does not change with each size.

@@ -157,5 +157,5 @@ fn the_work_that_is_left_is_of_steps_where_updates_take_several() {
     stepped(&mut world, &id, 4_000_000);
     let [WorkLeft::Estimated { total_ms, .. }] = left(&world)[..] else { panic!("its update is known") };
     assert_eq!(total_ms, 1_000_000, "a thousand steps of four members");
-    assert_eq!(job(&world, &id).update_us(), Some(4_000_000));
+    assert_eq!(job(&world, &id).step_us, Some(1_000_000));
 }

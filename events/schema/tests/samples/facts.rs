@@ -274,24 +274,6 @@ pub fn facts_of_speed() -> Vec<Fact> {
     ]
 }
 
-/// Of a generation whose updates take several steps.
-pub fn facts_of_strides() -> Vec<Fact> {
-    let (stride, proposal) = (Stride::of(4), super::proposal());
-    vec![
-        Fact::GenerationProposed { job: job(), proposal: Proposal { stride, ..proposal } },
-        Fact::GenerationStepped {
-            job: job(),
-            generation: Generation(4),
-            step: Step(102),
-            first_step_us: 64_000,
-            usual_step_us: Some(61_000),
-            members: Some(2),
-            stride,
-        },
-        Fact::ThroughputMeasured { job: job(), members: 2, step_us: 61_000, stride },
-    ]
-}
-
 pub(super) fn failure(wave: Option<Wave>) -> Verdict {
     Verdict::Failure(Failure { fault: Fault::Infrastructure, what: "it hung".to_owned(), wave })
 }

@@ -10,6 +10,7 @@ mod kinds;
 mod orders;
 mod specs;
 mod stragglers;
+mod strides;
 mod traces;
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, PassOver, Taken, from_bytes, to_bytes};
@@ -33,6 +34,7 @@ use serde_json::{Value, json};
 use specs::{
     command_model, command_model_on_devices, command_model_with_packages, torch_model, torch_model_with_environment,
 };
+use strides::{facts_of_strides, reports_of_strides};
 use traces::{span, trace};
 
 /// A sample's name (`Type::Variant` or `Type`), its bytes, and whether bytes decode to it and encode back to themselves.
@@ -223,21 +225,6 @@ fn reports_of_sizes() -> Vec<Report> {
         usual_members: Some(2),
         stride: Stride::ONE,
     }]
-}
-
-/// Of a generation whose updates take several steps.
-fn reports_of_strides() -> Vec<Report> {
-    let (generation, stride) = (Generation(4), Stride::of(4));
-    let stepped = Report::GenerationStepped {
-        job: job(),
-        generation,
-        step: Step(102),
-        first_step_us: 64_000,
-        usual_step_us: Some(61_000),
-        usual_members: Some(2),
-        stride,
-    };
-    vec![stepped, Report::ThroughputMeasured { job: job(), generation, members: 2, step_us: 61_000, stride }]
 }
 
 fn reports() -> Vec<Report> {
