@@ -146,8 +146,8 @@ async fn announced_steps_are_read_ahead() {
 async fn what_is_read_and_made_ahead_is_counted_in_updates() {
     let store: Arc<dyn ObjectStore> = FaultyStore::new();
     let info = numbered(&store, 500).await;
-    let loader = Loader::open(Arc::clone(&store), &spec(2, 10, r#""none""#), &info, limits()).await.unwrap();
-    assert!(loader.steps_per_epoch() == 25 && loader.steps_total() >= 100);
+    let loader = Loader::open(Arc::clone(&store), &spec(1, 1, r#""none""#), &info, limits()).await.unwrap();
+    assert!(loader.steps_total() >= 500);
     let ahead = |stride| {
         let Wanted { from, ready, to, .. } = loader.shared.wanted(&[Rank(0)], (Step(3), Stride::of(stride)), 4);
         (from, ready - from, to - from)
