@@ -144,6 +144,8 @@ pub struct Checks {
     pub losses: Losses,
     pub elsewhere: Elsewhere,
     pub slowed: Slowed,
+    /// Executors that did not leave in time.
+    pub killed_at_deadlines: u64,
     pub controllers_ended: u64,
     /// How often each kind of fact counted.
     pub facts: BTreeMap<Kind, u64>,
@@ -181,6 +183,7 @@ impl Checks {
             losses: Losses::default(),
             elsewhere: Elsewhere::default(),
             slowed: Slowed::default(),
+            killed_at_deadlines: 0,
             controllers_ended: 0,
             facts: BTreeMap::new(),
             met: Met::new(),
@@ -321,6 +324,7 @@ impl World {
 
     /// An agent kills an executor. At the deadline of a reclaim, and for no other reason that could be: not before it.
     pub fn check_kill(&mut self, agent: Pid, slot: u16, executor: &ExecutorId, cause: KillCause) {
+        self.checks.killed_at_deadlines += u64::from(cause == KillCause::Deadline);
         let (now, setup) = (self.now(), &self.schedule.setup);
         let Some(place) = self.processes.get(&agent).map(|process| process.place) else { return };
         let id = SlotId { server: Self::server_at(place), index: slot };

@@ -14,7 +14,7 @@ use events_schema::report::Report;
 use events_schema::stride::Stride;
 use events_schema::tree::Node;
 use events_schema::{ExecutorId, Generation, Rank, Step};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use workers_agent_core::ProcessEnd;
 use workers_member::{
@@ -54,6 +54,8 @@ pub struct Executor {
     order: JobOrder,
     /// What its agent said while it was built.
     unread: Vec<ToExecutor>,
+    /// What it does not hear while it computes, if it is as it once was.
+    unheard: Vec<In<Vec<Element>>>,
     unit: bool,
     unit_us: u64,
     sums: BTreeMap<Node, Vec<Element>>,
@@ -105,6 +107,7 @@ impl Executor {
             spoiled: false,
             order: order.clone(),
             unread: Vec::new(),
+            unheard: Vec::new(),
             unit: false,
             unit_us: setup.unit_ms * 1_000,
             sums: BTreeMap::new(),
@@ -247,13 +250,18 @@ impl World {
     /// The machine takes an input, and computes if nothing else is to be done.
     pub fn feed_member(&mut self, pid: Pid, input: In<Vec<Element>>) {
         let now = Duration::from_micros(self.clock(pid).us(self.now()));
-        let done = matches!(input, In::Done(_));
-        let mut next = Some(input);
-        while let Some(input) = next.take() {
+        let (done, hears_nothing) = (matches!(input, In::Done(_)), self.mutants.hears_nothing());
+        let Some(executor) = self.executor_mut(pid) else { return };
+        if hears_nothing && executor.unit && !done {
+            return executor.unheard.push(input);
+        }
+        let mut inputs = VecDeque::from([input]);
+        if done {
+            executor.unit = false;
+            inputs.extend(std::mem::take(&mut executor.unheard));
+        }
+        while let Some(input) = inputs.pop_front() {
             let Some(executor) = self.executor_mut(pid) else { return };
-            if done {
-                executor.unit = false;
-            }
             let free = matches!(input, In::Free);
             let outs = executor.member.handle(now, input);
             let nothing = outs.is_empty();
@@ -262,8 +270,8 @@ impl World {
             }
             let Some(executor) = self.executor_mut(pid) else { return };
             let at_rest = free && nothing;
-            if !executor.unit && !at_rest {
-                next = Some(In::Free);
+            if inputs.is_empty() && !executor.unit && !at_rest {
+                inputs.push_back(In::Free);
             }
         }
     }

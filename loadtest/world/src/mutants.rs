@@ -53,11 +53,13 @@ pub enum Mutant {
     NobodyMeasuresLinks,
     /// No agent measures links: newcomers alone find out what theirs carries.
     NobodySurveysLinks,
+    /// Who computes a gradient hears of nothing before it is done.
+    NobodyListensMeanwhile,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 16] = [
+    pub const ALL: [Mutant; 17] = [
         Mutant::StaleLossesAreDropped,
         Mutant::ActiveIsSaidLate,
         Mutant::NobodyWatches,
@@ -74,6 +76,7 @@ impl Mutant {
         Mutant::NobodyGoesElsewhere,
         Mutant::NobodyMeasuresLinks,
         Mutant::NobodySurveysLinks,
+        Mutant::NobodyListensMeanwhile,
     ];
 
     /// The one of this name, as schedules and commands write it.
@@ -141,6 +144,12 @@ impl Mutants {
     #[must_use]
     pub fn end(&self, end: Offset, taken: Offset) -> Offset {
         if self.has(Mutant::ShortInputsAreMissed) { end.max(taken) } else { end }
+    }
+
+    /// Whether nobody hears anything while a gradient is computed.
+    #[must_use]
+    pub fn hears_nothing(&self) -> bool {
+        self.has(Mutant::NobodyListensMeanwhile)
     }
 
     /// Whether nobody waits for the store for long.

@@ -26,6 +26,8 @@ pub struct Outcome {
     pub generations: u64,
     /// How often each kind of fact counted.
     pub facts: BTreeMap<Kind, u64>,
+    /// Executors that did not leave in time.
+    pub killed_at_deadlines: u64,
     /// What became of jobs.
     pub jobs: Vec<&'static str>,
     /// Of all records of the log: equal runs have equal ones.
@@ -65,6 +67,7 @@ pub fn run(schedule: &Schedule, mutants: &Mutants) -> Outcome {
         generations: world.checks.generations,
         jobs: world.log.truth.jobs().map(|(_, job)| job.phase.name()).collect(),
         digest: world.log.digest(),
+        killed_at_deadlines: world.checks.killed_at_deadlines,
         facts: world.checks.facts,
         met: world.checks.met,
         met_others: world.checks.met_others,

@@ -40,6 +40,8 @@ const STRIDE_MOST: u64 = 8;
 /// When, in a calm world, a job has grown to all that there is, and when nothing more happens.
 const GROWN_MS: u64 = 30_000;
 const CALM_HEAL_MS: u64 = 60_000;
+/// What who waits for a slot waits longer than an update takes, where gradients take much longer.
+const LEFT_OVER_MS: (u64, u64) = (1_500, 3_000);
 /// How far a clock jumps back, and how long before the healing, where that is what a schedule is about.
 const JUMP_BACK_MS: i64 = 120_000;
 const JUMP_BEFORE_HEALING_MS: u64 = 10_000;
@@ -305,6 +307,49 @@ pub fn flipped(seed: u64) -> Schedule {
     let flip_at_ms = random.between(GROWN_MS, CALM_HEAL_MS - 1_000);
     entries.push(at(flip_at_ms, Act::FlipBit { pick: random.draw(), element: random.draw() }));
     Schedule { seed, setup, entries, heal_at_ms: CALM_HEAL_MS }
+}
+
+/// A schedule of a family in which nothing else happens: a job of two or three members, whose every step is one gradient of each that takes several times as
+/// long as anybody waits, and fleets want their slots back one after the other, all but the last. Who is in an update has time to come to its end.
+#[must_use]
+pub fn long_gradients(seed: u64) -> Schedule {
+    let mut random = Random::new(seed ^ 0x010e_66ad);
+    let mut setup = setup(&mut random);
+    let servers = random.between(2, u64::from(MEMBERS_SOME)) as u16;
+    (setup.servers, setup.core_servers, setup.slots) = (servers, servers, 1);
+    setup.clocks = vec![ClockSetup { drift_ppm: 0, ahead_ms: 0 }; usize::from(servers) + 1];
+    setup.unit_ms = random.between(12_000, 30_000);
+    let update_ms = setup.unit_ms / 8;
+    setup.reclaim_deadline_ms = update_ms + random.between(LEFT_OVER_MS.0, LEFT_OVER_MS.1);
+    (setup.link_bytes_per_s, setup.store_bytes_per_s, setup.element_bytes) = (1_000_000, 1_000_000, 4);
+    setup.jobs = vec![JobSetup {
+        min: 1,
+        max: servers,
+        steps: STEPS_MANY,
+        checkpoint_every: random.between(3, 40),
+        compare_every: None,
+        priority: 0,
+        tenant: None,
+        without_determinism: false,
+        profile_s: None,
+        stride_max: None,
+    }];
+    let mut entries: Vec<Entry> = (0..servers).map(|server| at(2_000, Act::Demand { server, needed: 0 })).collect();
+    let first = server(&mut random, &setup);
+    let mut at_ms = GROWN_MS;
+    for turn in 1..servers {
+        at_ms += random.between(1_000, setup.unit_ms);
+        let server = (first + turn) % servers;
+        let within_ms = update_ms + random.between(LEFT_OVER_MS.0, LEFT_OVER_MS.1);
+        let through_log = Act::Demand { server, needed: 1 };
+        entries.push(at(
+            at_ms,
+            if random.one_in(2) { through_log } else { Act::TakeBack { server, slots: vec![0], within_ms } },
+        ));
+        // Who was told a moment before stands still while the others come together.
+        at_ms += setup.unit_ms;
+    }
+    Schedule { seed, setup, entries, heal_at_ms: at_ms + CALM_HEAL_MS }
 }
 
 /// The name of every kind of act that is drawn.

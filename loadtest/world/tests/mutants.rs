@@ -61,3 +61,28 @@ fn a_slow_link_is_found_out_by_a_newcomer_and_not_tried_again_at_once() {
     assert_eq!((facts("LinkMeasured"), facts("GrowthPaused")), (2, 0), "{:?}", outcome.facts);
     assert_eq!(facts("ExecutorAssigned"), 2, "one stays, and one was let go: {:?}", outcome.facts);
 }
+
+/// Seeds of the family whose gradients take longer than anybody waits.
+const LONG_GRADIENTS: std::ops::Range<u64> = 0..100;
+
+/// All but the last member of a job have to go, one after the other, and none is in the way of its slot.
+#[test]
+fn nobody_is_killed_for_the_gradient_that_it_is_at() {
+    let mut left = 0;
+    for seed in LONG_GRADIENTS {
+        let outcome = run(&weather::long_gradients(seed), &Mutants::default());
+        assert!(outcome.finding.is_none(), "seed {seed}: {:?}", outcome.finding);
+        assert_eq!(outcome.killed_at_deadlines, 0, "seed {seed}: {:?}", outcome.facts);
+        left += outcome.generations;
+    }
+    assert!(left > 2 * LONG_GRADIENTS.end, "{left} generations: members came and went");
+}
+
+#[test]
+fn a_gradient_that_nobody_listens_in_is_found() {
+    let mutants = Mutants(vec![Mutant::NobodyListensMeanwhile]);
+    let killed = |seed: &u64| run(&weather::long_gradients(*seed), &mutants).killed_at_deadlines > 0;
+    let killed = LONG_GRADIENTS.filter(killed).count() as u64;
+    println!("somebody is killed in {killed} of {}", LONG_GRADIENTS.end);
+    assert!(killed > LONG_GRADIENTS.end / 2, "{killed}");
+}

@@ -72,6 +72,8 @@ pub enum Event {
     ModelWritten(Digest),
     /// Something could not be written; the store was retried.
     NotWritten(WriteFailure),
+    /// A unit is computed, for whoever looks here meanwhile (`meanwhile.rs`).
+    Computed,
 }
 
 impl Event {
@@ -80,7 +82,10 @@ impl Event {
         match heard {
             Heard::Trace(trace) => Self::Trace(trace),
             Heard::Order(order) => Self::Order(order),
-            Heard::Leave { within_ms } => Self::Leave { within_ms },
+            Heard::Leave { within_ms } => {
+                tracing::info!(within_ms, "asked to leave");
+                Self::Leave { within_ms }
+            }
             Heard::Deadline { within_ms } => Self::Deadline { within_ms },
             Heard::Stop => {
                 tracing::info!("stopped by the agent");

@@ -3,14 +3,15 @@
 use crate::buffers::SharedElements;
 use crate::checkpoint::Task as Writing;
 use crate::inbox::Event;
-use crate::program::ProgramError;
+use crate::meanwhile::{Looker, Shared, lock};
+use crate::program::{Program, ProgramError};
 use crate::replica::Reading;
 use crate::restore::{Restored, restore};
 use crate::room::{Makers, Room};
 use crate::stretch::Stretch;
 use crate::sums::OutgoingSlice;
 use crate::trainer::{Input, TrainError, Trainer};
-use crate::workload::Workload;
+use crate::workload::{View, Workload};
 use events_schema::control::{ExecutorHop, FromExecutor};
 use events_schema::fact::Entry;
 use events_schema::report::Report;
@@ -18,13 +19,14 @@ use events_schema::stride::Stride;
 use events_schema::{Generation, Rank, Step};
 use std::io::Write;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::time::Instant;
 use workers_member::{Done, Exit, GradientFrom, In, Kind, Need, Out, Part, Room as Wanted, Task, Unit};
 use workers_memory::Segment;
 use workers_session::CheckpointId;
 use workers_torch::OnPart;
 
-impl<W: Write> Trainer<W> {
+impl<W: Write + Send> Trainer<W> {
     /// Does one thing; gives what the machine is to hear of it at once.
     pub(crate) fn perform(&mut self, out: Out<Stretch>) -> Result<Option<Input>, TrainError> {
         match out {
@@ -86,7 +88,8 @@ impl<W: Write> Trainer<W> {
             }
             Out::Report(report) => self.report(report)?,
             Out::Telemetry(telemetry) => self.agent.say(&FromExecutor::Telemetry(telemetry))?,
-            Out::WakeAt(at) => self.wake = Some(at),
+            // The loop keeps it.
+            Out::WakeAt(_) => {}
             Out::Exit(exit) => self.leave(exit)?,
         }
         Ok(None)
@@ -113,11 +116,8 @@ impl<W: Write> Trainer<W> {
     fn compute(&mut self, unit: Unit) -> Result<Input, TrainError> {
         self.life.set(self.member.progress());
         let computed = match unit {
-            Unit::Evaluate { rank, part, .. } => {
-                self.program.evaluate_part(rank, part, self.replica.view()).map(Done::Evaluated)
-            }
-            Unit::Gradient { step, stride, rank } => self.gradient((step, stride), rank),
             Unit::Update { step, stride, from } => self.update((step, stride), from).map(|()| Done::Updated),
+            Unit::Evaluate { .. } | Unit::Gradient { .. } => self.compute_interruptibly(unit),
         };
         match computed {
             Ok(done) => Ok(In::Done(done)),
@@ -125,26 +125,25 @@ impl<W: Write> Trainer<W> {
         }
     }
 
-    /// A rank's gradient. Stretches of it that are final are summed and sent while the rest is computed, where they can be.
-    fn gradient(&mut self, at: (Step, Stride), rank: Rank) -> Result<Done, ProgramError> {
-        let Self { program, sums, member, network, replica, .. } = self;
-        let workers = member.workers_of(rank);
-        let (waited, mut buffer) = (program.data_waited(), sums.room());
-        let wanted = member.uses_parts();
-        let mut on_part = |part: Range<usize>, leaf: &Segment| {
-            member.part(part).into_iter().try_for_each(|part| match part {
-                Part::Join(node, range) => sums.join_part(node, &range, leaf),
-                Part::Reduce(tag, step, action) => {
-                    sums.reduce_part(action, leaf, &mut |slice| network.send(slice, tag, step))
-                }
-            })
+    /// What takes time, and changes nothing that is here before it is done. If it may take long, who has to leave does so meanwhile.
+    fn compute_interruptibly(&mut self, unit: Unit) -> Result<Done, ProgramError> {
+        let Self { program, sums, member, network, replica, events, inbox, wake, agent, following, started, .. } = self;
+        let (is_long, begun) = (self.units.is_long(unit), Instant::now());
+        let shared = Mutex::new(Shared { member, network, sums });
+        let mut compute = || match unit {
+            Unit::Gradient { step, stride, rank } => gradient(program, replica.view(), &shared, (step, stride), rank),
+            Unit::Evaluate { rank, part, .. } => program.evaluate_part(rank, part, replica.view()).map(Done::Evaluated),
+            Unit::Update { .. } => Ok(Done::Updated),
         };
-        let on_part: Option<OnPart<'_>> = if wanted { Some(&mut on_part) } else { None };
-        let computed = program.gradient(rank, &workers, at, replica.view(), &mut buffer, on_part)?;
-        sums.computed(rank, buffer);
-        let data_wait = program.data_waited().saturating_sub(waited);
-        let took = program.took_beside();
-        Ok(Done::Gradient { weight: computed.weight, loss: computed.loss, data_wait, took })
+        let computed = if is_long {
+            Looker { shared: &shared, events, wake, started: *started, agent, following }.beside(inbox, compute)
+        } else {
+            compute()
+        };
+        // One that lay ready says nothing of the next one.
+        let took_beside = if let Ok(Done::Gradient { took, .. }) = &computed { *took } else { None };
+        self.units.took(unit, took_beside.unwrap_or_default().max(begun.elapsed()));
+        computed
     }
 
     fn update(&mut self, at: (Step, Stride), from: GradientFrom) -> Result<(), ProgramError> {
@@ -292,4 +291,33 @@ impl<W: Write> Trainer<W> {
             Exit::NotSaved => Err(TrainError::Save(self.write_failure.take())),
         }
     }
+}
+
+/// A rank's gradient. Stretches of it that are final are summed and sent while the rest is computed, where they can be.
+fn gradient(
+    program: &mut Program,
+    view: View<'_>,
+    shared: &Mutex<Shared<'_>>,
+    at: (Step, Stride),
+    rank: Rank,
+) -> Result<Done, ProgramError> {
+    let now = lock(shared);
+    let (workers, wanted, mut buffer) = (now.member.workers_of(rank), now.member.uses_parts(), now.sums.room());
+    drop(now);
+    let waited = program.data_waited();
+    let mut on_part = |part: Range<usize>, leaf: &Segment| {
+        let Shared { member, network, sums } = &mut *lock(shared);
+        member.part(part).into_iter().try_for_each(|part| match part {
+            Part::Join(node, range) => sums.join_part(node, &range, leaf),
+            Part::Reduce(tag, step, action) => {
+                sums.reduce_part(action, leaf, &mut |slice| network.send(slice, tag, step))
+            }
+        })
+    };
+    let on_part: Option<OnPart<'_>> = if wanted { Some(&mut on_part) } else { None };
+    let computed = program.gradient(rank, &workers, at, view, &mut buffer, on_part)?;
+    lock(shared).sums.computed(rank, buffer);
+    let data_wait = program.data_waited().saturating_sub(waited);
+    let took = program.took_beside();
+    Ok(Done::Gradient { weight: computed.weight, loss: computed.loss, data_wait, took })
 }

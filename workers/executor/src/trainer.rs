@@ -11,6 +11,7 @@ use crate::control::{Agent, ControlError};
 use crate::following::Following;
 use crate::inbox::{Event, WriteFailure};
 use crate::life::Life;
+use crate::meanwhile::{Events, Units};
 use crate::network::Network;
 use crate::program::{Program, ProgramError};
 use crate::replica::Replica;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 use storage::checkpoint::CheckpointWriteError;
-use workers_member::{Config, Evaluation, In, Member, Written, behind_max};
+use workers_member::{Config, Evaluation, In, Member, Out, Written, behind_max};
 use workers_session::{Peer, Tag};
 
 /// The word of life is at most so old, whatever the training thread is busy with: half the interval at which it is said.
@@ -74,6 +75,9 @@ pub struct Trainer<W: Write> {
     pub(crate) agent: Agent<W>,
     pub(crate) checkpoints: CheckpointWriter,
     pub(crate) inbox: SyncSender<Event>,
+    pub(crate) events: Events,
+    /// How long what is computed takes.
+    pub(crate) units: Units,
     pub(crate) replica: Replica,
     pub(crate) sums: Sums,
     /// Where buffers of gradients come from.
@@ -84,7 +88,7 @@ pub struct Trainer<W: Write> {
     /// When the word of life was set last, in the machine's time.
     life_set: Duration,
     /// When the machine's time began.
-    started: Instant,
+    pub(crate) started: Instant,
     /// When it wants to be woken, in its time.
     pub(crate) wake: Option<Duration>,
     pub(crate) exit: bool,
@@ -95,7 +99,7 @@ pub struct Trainer<W: Write> {
     pub(crate) write_failure: Option<CheckpointWriteError>,
 }
 
-impl<W: Write> Trainer<W> {
+impl<W: Write + Send> Trainer<W> {
     /// An executor that has built its model and listens.
     #[allow(clippy::too_many_arguments)]
     pub fn new(
@@ -105,7 +109,7 @@ impl<W: Write> Trainer<W> {
         network: Network,
         agent: Agent<W>,
         checkpoints: CheckpointWriter,
-        inbox: SyncSender<Event>,
+        (inbox, events): (SyncSender<Event>, Receiver<Event>),
         life: Arc<Life>,
         following: Following,
     ) -> Self {
@@ -118,6 +122,8 @@ impl<W: Write> Trainer<W> {
             agent,
             checkpoints,
             inbox,
+            events: Events::new(events, size_of::<f32>() * program.lengths().gradient),
+            units: Units::default(),
             replica: Replica::new(program.lengths(), gradients.clone()),
             gradients,
             room: Room::default(),
@@ -134,17 +140,17 @@ impl<W: Write> Trainer<W> {
     }
 
     /// Trains until it may leave.
-    pub fn run(mut self, order: &JobOrder, events: &Receiver<Event>) -> Result<(), TrainError> {
-        let result = self.run_until_exit(order, events);
+    pub fn run(mut self, order: &JobOrder) -> Result<(), TrainError> {
+        let result = self.run_until_exit(order);
         self.network.flush();
         result
     }
 
-    fn run_until_exit(&mut self, order: &JobOrder, events: &Receiver<Event>) -> Result<(), TrainError> {
+    fn run_until_exit(&mut self, order: &JobOrder) -> Result<(), TrainError> {
         self.on_order(order)?;
         let mut idle = false;
         while !self.exit {
-            let event = if idle { self.wait(events)? } else { events.try_recv() };
+            let event = if idle { self.wait() } else { self.events.try_next() };
             match event {
                 Ok(event) => {
                     self.on_event(event)?;
@@ -163,14 +169,13 @@ impl<W: Write> Trainer<W> {
     }
 
     /// Waits for an event, or until the machine wants to be woken: then there is none.
-    fn wait(&mut self, events: &Receiver<Event>) -> Result<Result<Event, TryRecvError>, TrainError> {
+    fn wait(&mut self) -> Result<Event, TryRecvError> {
         self.life.set(self.member.progress());
-        let Some(wake) = self.wake else { return Ok(events.recv().map_err(|_| TryRecvError::Disconnected)) };
-        let event = events.recv_timeout(wake.saturating_sub(self.started.elapsed()));
-        Ok(event.map_err(|error| match error {
+        let time = self.wake.map(|wake| wake.saturating_sub(self.started.elapsed()));
+        self.events.wait(time).map_err(|error| match error {
             RecvTimeoutError::Timeout => TryRecvError::Empty,
             RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
-        }))
+        })
     }
 
     /// Gives the machine an input and does what it says; what comes of that at once is its next input. Gives whether there was anything to do.
@@ -183,7 +188,11 @@ impl<W: Write> Trainer<W> {
         }
         let (mut inputs, mut anything) = (VecDeque::from([input]), false);
         while let Some(input) = inputs.pop_front() {
-            for out in self.member.handle(self.started.elapsed(), input) {
+            let outs = self.member.handle(self.started.elapsed(), input);
+            // Before anything is computed, for it may have to be woken while that lasts.
+            let wake = outs.iter().rev().find_map(|out| if let Out::WakeAt(at) = out { Some(*at) } else { None });
+            self.wake = wake.or(self.wake);
+            for out in outs {
                 anything = true;
                 inputs.extend(self.perform(out)?);
             }
@@ -198,10 +207,8 @@ impl<W: Write> Trainer<W> {
                 return Ok(());
             }
             Event::Order(order) => return self.on_order(&order),
-            Event::Leave { within_ms } => {
-                tracing::info!(within_ms, "asked to leave");
-                In::Leave(Duration::from_millis(within_ms))
-            }
+            Event::Computed => return Ok(()),
+            Event::Leave { within_ms } => In::Leave(Duration::from_millis(within_ms)),
             Event::Deadline { within_ms } => In::Deadline(Duration::from_millis(within_ms)),
             Event::Linked(id, link) => {
                 self.network.linked(id, link);

@@ -1,5 +1,6 @@
 //! When a member that has to go does not wait for the boundary any more: where that lies beyond half of the time it was given, or beyond a second. By what
-//! its own ranks still take, or because the time has come. Whether it may go then, the others say (`workers/session/src/leave.rs`).
+//! its own ranks still take, or because the time has come. Whether it may go then, the others say (`workers/session/src/leave.rs`). All of it also while a
+//! gradient is computed (`meanwhile.rs`).
 
 use crate::member::Member;
 use std::time::Duration;
@@ -30,6 +31,11 @@ impl Leave {
         }
     }
 
+    /// Whether it was told when it is killed.
+    pub fn is_told(&self) -> bool {
+        self.wait.is_some()
+    }
+
     /// When to look again, if nothing else happens.
     pub fn next(&self, now: Duration) -> Option<Duration> {
         let (from, until) = self.wait?;
@@ -40,11 +46,19 @@ impl Leave {
 impl<P> Member<P> {
     /// Has the session ask to go if the boundary comes too late. It asks once in each membership, however often it is told.
     pub(crate) fn leave_early(&mut self) {
-        let Some((from, until)) = self.leave.wait else { return };
-        let parts = self.config.evaluation.map_or(1, |evaluation| evaluation.parts);
-        if self.now >= from && self.now + self.leave.unit.saturating_mul(self.flow.units_left(parts)) >= until {
+        if self.is_boundary_too_late() {
             self.inputs.push_back(Input::LeaveEarly);
         }
+    }
+
+    /// Whether it has to leave, and its own units take longer than it waits for the boundary.
+    pub(crate) fn is_boundary_too_late(&self) -> bool {
+        let Some((from, until)) = self.leave.wait else { return false };
+        let parts = self.config.evaluation.map_or(1, |evaluation| evaluation.parts);
+        let left = self.leave.unit.saturating_mul(self.flow.units_left(parts));
+        // Of the one that is computed a part is done.
+        let done = self.unit.map_or(Duration::ZERO, |_| self.now.saturating_sub(self.unit_begun).min(self.leave.unit));
+        self.now >= from && self.now + left.saturating_sub(done) >= until
     }
 }
 

@@ -80,7 +80,7 @@ pub struct Member<P> {
     pub(crate) unit_begun: Duration,
     pub(crate) bytes_done: u64,
     /// The wake that was asked for last.
-    wake: Option<Duration>,
+    pub(crate) wake: Option<Duration>,
 }
 
 impl<P> Member<P> {
@@ -134,8 +134,12 @@ impl<P> Member<P> {
     pub fn handle(&mut self, now: Duration, input: In<P>) -> Vec<Out<P>> {
         self.now = self.now.max(now);
         if self.unit.is_some() && !matches!(input, In::Done(_) | In::Broken(_)) {
-            self.deferred.push_back(input);
-            return Vec::new();
+            if self.overtakes(&input) {
+                self.take_meanwhile(input);
+            } else {
+                self.deferred.push_back(input);
+            }
+            return std::mem::take(&mut self.out);
         }
         self.take(input);
         while self.unit.is_none()
@@ -212,9 +216,13 @@ impl<P> Member<P> {
     fn feed_session(&mut self) {
         while !self.ended && self.unit.is_none() && !self.take_supply() && !self.update_if_whole() {
             let Some(input) = self.inputs.pop_front() else { return };
-            for output in self.session.handle(input) {
-                self.perform(output);
-            }
+            self.tell_session(input);
+        }
+    }
+
+    pub(crate) fn tell_session(&mut self, input: Input) {
+        for output in self.session.handle(input) {
+            self.perform(output);
         }
     }
 

@@ -246,7 +246,11 @@ impl Driver {
     }
 
     pub fn leave(&mut self, number: u32) {
-        self.tell(number, &ToExecutor::Leave { within_ms: 60_000 });
+        self.leave_within(number, 60_000);
+    }
+
+    pub fn leave_within(&mut self, number: u32, within_ms: u64) {
+        self.tell(number, &ToExecutor::Leave { within_ms });
     }
 
     pub fn kill(&mut self, number: u32) {

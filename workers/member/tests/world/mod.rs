@@ -48,7 +48,7 @@ pub struct Shell {
     gradient: Option<Vec<Element>>,
     supply: Option<(Need, Vec<Option<Element>>)>,
     inbox: VecDeque<In<Vec<Element>>>,
-    /// A unit that is being computed: nothing else is handled.
+    /// A unit that is being computed: only what overtakes is handled meanwhile.
     unit: Option<Done>,
     /// The gradient of it, and where the stretches begin that are final, the next one last.
     computing: Option<(Node, Vec<Element>, Vec<usize>)>,
@@ -95,6 +95,8 @@ pub struct World {
     pub now: Duration,
     /// How many members went in the middle of a step.
     pub left_early: u32,
+    /// Inputs that were handled while a unit was computed, before others that had come earlier.
+    pub overtaken: u32,
     pub workers: u16,
     pub steps_total: u64,
     /// Newcomers follow, so many steps behind at the most.
@@ -139,6 +141,7 @@ impl World {
             random: Random(seed | 1),
             now: Duration::ZERO,
             left_early: 0,
+            overtaken: 0,
             workers,
             steps_total,
             behind_max: if seed.is_multiple_of(3) { None } else { Some(6) },
@@ -290,6 +293,7 @@ impl World {
         #[derive(Clone, Copy)]
         enum Choice {
             Inbox(Peer),
+            Overtake(Peer, usize),
             Unit(Peer),
             Part(Peer),
             Free(Peer),
@@ -298,6 +302,8 @@ impl World {
         }
         let mut choices = Vec::new();
         for (&peer, shell) in &self.shells {
+            let overtakes = shell.inbox.iter().position(|input| shell.unit.is_some() && shell.member.overtakes(input));
+            choices.extend(overtakes.map(|index| Choice::Overtake(peer, index)));
             match &shell.unit {
                 Some(_) if shell.computing.as_ref().is_some_and(|(.., parts)| !parts.is_empty()) => {
                     choices.push(Choice::Part(peer));
@@ -321,6 +327,11 @@ impl World {
         match choices[self.random.below(choices.len())] {
             Choice::Inbox(peer) => {
                 let input = self.shells.get_mut(&peer).unwrap().inbox.pop_front().unwrap();
+                self.feed(peer, input);
+            }
+            Choice::Overtake(peer, index) => {
+                let input = self.shells.get_mut(&peer).unwrap().inbox.remove(index).unwrap();
+                self.overtaken += 1;
                 self.feed(peer, input);
             }
             Choice::Unit(peer) => {

@@ -1,0 +1,150 @@
+//! What a member does while a gradient, or a part of an evaluation, is computed: only what leaving takes. It hears that it has to go, asks the others, says
+//! to others that it stays, and goes. Everything else waits until the unit is done, because whoever handles it may rely on being between two.
+//!
+//! None of this touches the step: no sum, no replica, no membership. A session that computes is in a step of the membership in force and stays in it until
+//! that unit is done, so it says what it would say between two units, and a gradient that nobody waits for is lost with its process.
+
+use crate::admit::admits;
+use crate::event::{In, Out, Unit};
+use crate::member::Member;
+use workers_session::{Envelope, Input, Message};
+
+/// Whether it is about leaving in the middle of a step, so that [`Member::overtakes`] may say yes to it.
+#[must_use]
+pub fn is_of_leaving(message: &Message) -> bool {
+    matches!(message, Message::MayGo | Message::Stays)
+}
+
+impl<P> Member<P> {
+    /// Whether this input is handled while the unit is computed that is computed now, and does not wait for its end behind those that came before it.
+    #[must_use]
+    pub fn overtakes(&self, input: &In<P>) -> bool {
+        let computes = matches!(self.unit, Some(Unit::Gradient { .. } | Unit::Evaluate { .. })) && self.still.is_none();
+        computes
+            && match input {
+                In::Leave(_) | In::Deadline(_) | In::Wake => true,
+                In::Message { link, envelope, bytes } => {
+                    self.links.is_current(*link) && admits(&self.config, envelope, *bytes) && self.is_heard(envelope)
+                }
+                _ => false,
+            }
+    }
+
+    /// Who was told a deadline may also have been told a proposal that lets it go, which waits for the end of the unit: until then it does not say that it stays.
+    fn is_heard(&self, Envelope { tag, message }: &Envelope) -> bool {
+        let in_force = self.session().membership().is_some_and(|membership| membership.tag == *tag);
+        in_force && is_of_leaving(message) && !(*message == Message::MayGo && self.leave.is_told())
+    }
+
+    /// Handles what overtakes.
+    pub(crate) fn take_meanwhile(&mut self, input: In<P>) {
+        match input {
+            In::Leave(within) => {
+                self.leave.on_deadline(self.now, within);
+                self.tell_session(Input::Leave);
+            }
+            In::Deadline(within) => self.leave.on_deadline(self.now, within),
+            In::Message { link, envelope, .. } => self.tell_session(Input::Message(link.peer, envelope)),
+            _ => {}
+        }
+        if self.is_boundary_too_late() {
+            self.tell_session(Input::LeaveEarly);
+        }
+        // Of all that it waits for only this may be due before the unit is done.
+        let next = self.leave.next(self.now);
+        if !self.ended && next.is_some() && next != self.wake {
+            self.wake = next;
+            self.out.extend(next.map(Out::WakeAt));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Done, Exit, LinkId};
+    use crate::member::tests::{proposal, running};
+    use events_schema::Generation;
+    use events_schema::fact::Entry;
+    use std::time::Duration;
+    use workers_session::{Peer, Tag};
+
+    const OTHER: LinkId = LinkId { peer: Peer(1), number: 7 };
+
+    fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn of_generation(generation: u64, message: Message) -> In<()> {
+        let tag = Tag { generation: Generation(generation), revision: 0 };
+        In::Message { link: OTHER, envelope: Envelope { tag, message }, bytes: 50 }
+    }
+
+    fn says(message: Message) -> In<()> {
+        of_generation(1, message)
+    }
+
+    fn said(out: &[Out<()>]) -> Vec<&Message> {
+        out.iter().filter_map(|o| if let Out::Say(_, envelope) = o { Some(&envelope.message) } else { None }).collect()
+    }
+
+    /// Two members, of which this one computes a gradient.
+    fn computing() -> Member<()> {
+        let mut member = running();
+        let out = member.handle(at(1_000), In::Free);
+        assert!(matches!(out[..], [Out::Compute(Unit::Gradient { .. })]), "{out:?}");
+        member
+    }
+
+    fn done() -> In<()> {
+        In::Done(Done::Gradient { weight: 1.0, loss: 1.0, data_wait: at(0), took: None })
+    }
+
+    #[test]
+    fn who_computes_says_that_it_stays() {
+        let mut member = computing();
+        assert_eq!(said(&member.handle(at(1_100), says(Message::MayGo))), [&Message::Stays]);
+        let out = member.handle(at(1_200), of_generation(2, Message::MayGo));
+        assert!(out.is_empty(), "what is not of this membership waits: {out:?}");
+        let out = member.handle(at(1_300), In::Lost(OTHER));
+        assert!(out.is_empty(), "and so does whatever else happens: {out:?}");
+    }
+
+    #[test]
+    fn who_computes_asks_and_goes() {
+        let mut member = computing();
+        let out = member.handle(at(1_100), In::Leave(at(1_000)));
+        assert!(said(&out).is_empty() && out.contains(&Out::WakeAt(at(1_200))), "others may be told as well: {out:?}");
+        // How long a gradient takes is not known yet, so the boundary may be near.
+        let out = member.handle(at(1_200), In::Wake);
+        assert_eq!(out, [Out::WakeAt(at(1_600))]);
+        assert_eq!(said(&member.handle(at(1_600), In::Wake)), [&Message::MayGo]);
+        assert_eq!(member.handle(at(1_700), says(Message::Stays)), [Out::Exit(Exit::LeftEarly)]);
+        assert!(member.handle(at(9_000), done()).is_empty(), "what it was at is of no use to anybody");
+    }
+
+    #[test]
+    fn what_is_done_of_a_gradient_counts() {
+        let mut member = computing();
+        member.leave.unit = at(2_000);
+        // It takes 400 ms more, and a boundary is waited for 500.
+        let out = member.handle(at(2_600), In::Deadline(at(1_000)));
+        assert_eq!(out, [Out::WakeAt(at(2_700))]);
+        assert!(said(&member.handle(at(2_700), In::Wake)).is_empty());
+        assert_eq!(said(&member.handle(at(3_100), In::Wake)), [&Message::MayGo], "but no longer than that");
+    }
+
+    /// Its agent told it the proposal and then the deadline; the first waits for the end of the gradient.
+    #[test]
+    fn who_may_have_to_go_does_not_say_that_it_stays() {
+        let mut member = computing();
+        member.handle(at(1_100), proposal(2, Entry::Switch { from: Generation(1) }, 2, &[1]));
+        member.handle(at(1_100), In::Deadline(at(60_000)));
+        assert!(said(&member.handle(at(1_200), says(Message::MayGo))).is_empty());
+        assert!(!said(&member.handle(at(1_300), done())).contains(&&Message::Stays), "nor when it knows it");
+        let mut stays = computing();
+        stays.handle(at(1_100), In::Deadline(at(60_000)));
+        assert!(said(&stays.handle(at(1_200), says(Message::MayGo))).is_empty());
+        assert!(said(&stays.handle(at(1_300), done())).contains(&&Message::Stays), "it was let go by nothing");
+    }
+}
