@@ -51,10 +51,9 @@ fn one_executor_trains_the_plain_loop_s_model() {
     let members = driver.ready(1);
     driver.propose(Entry::Fresh, &members, 0, &[]);
     let driver = finish(driver);
-    // What was still being written when the job ended counts no more.
-    let mut due = vec![90, 180, 200];
-    due.retain(|step| *step == 200 || driver.checkpoints().iter().any(|c| c.0.0 == *step));
-    assert_eq!(driver.checkpoints().iter().map(|c| c.0.0).collect::<Vec<_>>(), due);
+    // The last one overtakes what is still being written, which may then be left out.
+    let saved: Vec<u64> = driver.checkpoints().iter().map(|checkpoint| checkpoint.0.0).collect();
+    assert!(saved.contains(&200) && saved.iter().all(|step| [90, 180, 200].contains(step)), "{saved:?}");
     assert!(driver.exits.values().all(|status| status.success()));
 }
 
