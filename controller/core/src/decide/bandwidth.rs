@@ -109,9 +109,7 @@ fn too_slow<'a>(state: &'a State, at: TimeMs, id: &JobId, job: &Job) -> Vec<(&'a
 
 /// Servers of which it will soon be known whether their links would slow a job: they have a slow link, and the job has yet to take its first step.
 fn soon_known<'a>(state: &'a State, at: TimeMs, id: &JobId, job: &Job) -> Vec<&'a ServerId> {
-    let (Some(active), Some(_)) = (job.active().filter(|_| !state.links.is_empty()), gradient_bytes(state, id)) else {
-        return Vec::new();
-    };
+    let (Some(active), Some(_)) = (job.active(), gradient_bytes(state, id)) else { return Vec::new() };
     if Stream::of(state, id, job).is_some() {
         return Vec::new();
     }
@@ -122,6 +120,10 @@ fn soon_known<'a>(state: &'a State, at: TimeMs, id: &JobId, job: &Job) -> Vec<&'
 
 /// Servers whose links would slow a job, or of which that will soon be known.
 pub(super) fn passed_over(state: &State, at: TimeMs, id: &JobId, job: &Job) -> BTreeSet<ServerId> {
+    // Every plan asks this of every job, and nearly always no link is known to be slow.
+    if state.links.is_empty() {
+        return BTreeSet::new();
+    }
     let slow = too_slow(state, at, id, job).into_iter().map(|(server, _)| server);
     slow.chain(soon_known(state, at, id, job)).cloned().collect()
 }
@@ -139,7 +141,10 @@ fn usable(state: &State, kind: SlotKind, servers: &BTreeSet<ServerId>) -> u32 {
 /// How many slots of its kind a job is not given for now, because of their links.
 pub(super) fn slots_passed_over(state: &State, at: TimeMs, id: &JobId, job: &Job) -> u32 {
     let servers = passed_over(state, at, id, job);
-    let kind = job.slots().first().filter(|_| !servers.is_empty()).and_then(|slot| state.kind(slot));
+    if servers.is_empty() {
+        return 0;
+    }
+    let kind = job.slots().first().and_then(|slot| state.kind(slot));
     kind.map_or(0, |kind| usable(state, kind, &servers))
 }
 
