@@ -132,16 +132,8 @@ pub fn place_again(workers: u16, before: &[Hosting<'_>]) -> Vec<Vec<Rank>> {
 #[must_use]
 pub fn place_by_speed(workers: u16, before: &[Hosting<'_>], unit_us: &[u64]) -> Vec<Vec<Rank>> {
     let before = &before[..before.len().min(usize::from(workers.max(1)))];
-    let mut sizes = vec![1u16; before.len()];
-    for _ in before.len()..usize::from(workers) {
-        let would_take = |member: usize| u64::from(sizes[member] + 1).saturating_mul(unit_us[member].max(1));
-        // Of equals rather one that keeps a rank.
-        let lacks = |member: usize| usize::from(sizes[member]) < before[member].ranks.len();
-        let next = (0..sizes.len()).min_by_key(|&member| (would_take(member), !lacks(member), member));
-        if let Some(next) = next {
-            sizes[next] += 1;
-        }
-    }
+    let hosted: Vec<usize> = before.iter().map(|member| member.ranks.len()).collect();
+    let sizes = sizes_by_speed(workers, &hosted, unit_us);
     let kept =
         |(member, size): (&Hosting<'_>, &u16)| member.ranks[..member.ranks.len().min(usize::from(*size))].to_vec();
     let kept = before.iter().zip(&sizes).map(kept).collect();
@@ -151,10 +143,26 @@ pub fn place_by_speed(workers: u16, before: &[Hosting<'_>], unit_us: &[u64]) -> 
     if scattered { fill(workers, vec![Vec::new(); sizes.len()], &sizes, &by_host) } else { placed }
 }
 
-/// How long the slowest member takes for the ranks that it hosts.
+/// How many ranks each of so many members (1 ..= workers) hosts so that the slowest is done as soon as it can be, by how many it hosts so far.
 #[must_use]
-pub fn longest_us(hosted: &[Vec<Rank>], unit_us: &[u64]) -> u64 {
-    hosted.iter().zip(unit_us).map(|(ranks, us)| us.saturating_mul(ranks.len() as u64)).max().unwrap_or(0)
+pub fn sizes_by_speed(workers: u16, hosted: &[usize], unit_us: &[u64]) -> Vec<u16> {
+    let mut sizes = vec![1u16; hosted.len()];
+    for _ in hosted.len()..usize::from(workers) {
+        let would_take = |member: usize| u64::from(sizes[member] + 1).saturating_mul(unit_us[member].max(1));
+        // Of equals rather one that keeps a rank.
+        let lacks = |member: usize| usize::from(sizes[member]) < hosted[member];
+        let next = (0..sizes.len()).min_by_key(|&member| (would_take(member), !lacks(member), member));
+        if let Some(next) = next {
+            sizes[next] += 1;
+        }
+    }
+    sizes
+}
+
+/// How long the slowest member takes for so many ranks that it hosts.
+#[must_use]
+pub fn longest_us(hosted: impl Iterator<Item = usize>, unit_us: &[u64]) -> u64 {
+    hosted.zip(unit_us).map(|(ranks, us)| us.saturating_mul(ranks as u64)).max().unwrap_or(0)
 }
 
 /// Whether a share is made of more nodes than one may be.
@@ -427,12 +435,15 @@ mod tests {
             let mut all: Vec<Rank> = placed.iter().flatten().copied().collect();
             all.sort_unstable();
             prop_assert_eq!(all, (0..workers).map(Rank).collect::<Vec<_>>());
+            let sizes = sizes_by_speed(workers, &before.iter().map(Vec::len).collect::<Vec<_>>(), times);
+            prop_assert!(placed.iter().map(Vec::len).eq(sizes.into_iter().map(usize::from)));
             prop_assert!(placed.iter().all(|ranks| ranks.is_sorted() && !ranks.is_empty() && !is_scattered(workers, ranks)));
             // What can be done by then, if nobody is without any.
             let done_by = |us: u64| times.iter().map(|unit| (us / unit).max(1)).sum::<u64>() >= u64::from(workers);
             let slowest = times.iter().max().copied().unwrap_or(0);
             let soonest = (slowest..).find(|us| done_by(*us)).unwrap();
-            prop_assert!(longest_us(&placed, times) <= soonest, "{:?} {:?}", placed, times);
+            let longest = longest_us(placed.iter().map(Vec::len), times);
+            prop_assert!(longest <= soonest, "{:?} {:?}", placed, times);
         }
 
         #[test]

@@ -11,6 +11,7 @@ use crate::watch::{UNIT_STALL_FACTOR, UNIT_STALL_MS_MIN};
 use events_schema::fact::{Entry, Fact, Member, Proposal, RESTORE_CHECKPOINTS_MAX, hosts};
 use events_schema::tree::Hosting;
 use events_schema::{ExecutorId, JobId, Rank, SlotId, tree};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One rank of a member of which nothing else is known, in a measure of our own.
@@ -115,14 +116,21 @@ fn unit_us<'a>(job: &Job, members: impl Iterator<Item = &'a ExecutorId>) -> Vec<
 /// Whether the members in force were done with a step sooner by more than a tenth if they hosted other shares: somebody straggles and hosts as many ranks as
 /// the others, or did and keeps up again.
 pub(super) fn is_unbalanced(state: &State, id: &JobId) -> bool {
-    let Some(job) = state.job(id) else { return false };
+    let Some((job, active)) = state.job(id).and_then(|job| Some((job, job.active()?))) else { return false };
+    let (members, most) =
+        (&active.proposal.members, usize::from(job.spec.workers.max).div_ceil(active.members.len().max(1)));
+    let are_even = || members.len() == active.members.len() && members.iter().all(|member| member.ranks.len() <= most);
+    // Of members that are equally fast nobody is done before those that host as much as the others.
+    if job.stragglers.is_empty() && are_even() {
+        return false;
+    }
     let hosted = hosted(job);
-    let shares: Vec<Vec<Rank>> = hosted.values().map(|(_, ranks)| ranks.clone()).collect();
-    let before = hosting(hosted.values().map(|(address, ranks)| (*address, &ranks[..])));
     let unit_us = unit_us(job, hosted.keys().copied());
-    let best = tree::place_by_speed(job.spec.workers.max, &before, &unit_us);
-    let gain_us = tree::longest_us(&shares, &unit_us).saturating_sub(tree::longest_us(&best, &unit_us));
-    gain_us.saturating_mul(BALANCE_GAIN_PART) > tree::longest_us(&shares, &unit_us)
+    let shares: Vec<usize> = hosted.values().map(|(_, ranks)| ranks.len()).collect();
+    let best = tree::sizes_by_speed(job.spec.workers.max, &shares, &unit_us);
+    let now_us = tree::longest_us(shares.into_iter(), &unit_us);
+    let gain_us = now_us.saturating_sub(tree::longest_us(best.into_iter().map(usize::from), &unit_us));
+    gain_us.saturating_mul(BALANCE_GAIN_PART) > now_us
 }
 
 /// Proposes that the survivors go on: every replica of this start counts, also one that a later generation left out. Leavers
@@ -172,14 +180,16 @@ fn hosting<'a>(members: impl Iterator<Item = (&'a str, &'a [Rank])> + Clone) -> 
 }
 
 /// Where members of the generation in force are, and the ranks that they host now: as those that are left have placed them when others departed.
-fn hosted(job: &Job) -> BTreeMap<&ExecutorId, (&str, Vec<Rank>)> {
+fn hosted(job: &Job) -> BTreeMap<&ExecutorId, (&str, Cow<'_, [Rank]>)> {
     let Some(active) = job.active() else { return BTreeMap::new() };
-    let there: Vec<&Member> =
-        active.proposal.members.iter().filter(|member| active.members.contains(&member.executor)).collect();
-    let before = hosting(there.iter().map(|member| (&member.address[..], &member.ranks[..])));
-    let all = there.len() == active.proposal.members.len();
-    let as_proposed = || before.iter().map(|member| member.ranks.to_vec()).collect();
-    let placed = if all { as_proposed() } else { tree::place_again(job.spec.workers.max, &before) };
+    let is_there = |member: &&Member| active.members.contains(&member.executor);
+    let there: Vec<&Member> = active.proposal.members.iter().filter(is_there).collect();
+    let placed: Vec<Cow<'_, [Rank]>> = if there.len() == active.proposal.members.len() {
+        there.iter().map(|member| Cow::Borrowed(&member.ranks[..])).collect()
+    } else {
+        let before = hosting(there.iter().map(|member| (&member.address[..], &member.ranks[..])));
+        tree::place_again(job.spec.workers.max, &before).into_iter().map(Cow::Owned).collect()
+    };
     there.into_iter().zip(placed).map(|(member, ranks)| (&member.executor, (&member.address[..], ranks))).collect()
 }
 
