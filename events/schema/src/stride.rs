@@ -128,11 +128,17 @@ pub struct BatchRange {
 }
 
 impl JobSpec {
-    /// The largest stride that it may take.
+    /// The largest stride that it may take: within its range, and no larger than the steps between what is due by `every_steps`. A larger one would be cut at
+    /// each of these, and whoever reckons with it would take updates for longer than they ever are.
     #[must_use]
     pub fn stride_max(&self) -> Stride {
-        let times = |range: BatchRange| Stride::of((range.max / self.batch_size.max(1)).into());
-        self.batch_range.map_or(Stride::ONE, times)
+        let evaluation = self.evaluation.as_ref().map(|evaluation| evaluation.every_steps);
+        let due = [self.checkpoint.every.steps(), evaluation, self.compare_every_steps];
+        let within = |range: BatchRange| {
+            let times = u64::from(range.max / self.batch_size.max(1));
+            Stride::of(due.into_iter().flatten().fold(times, u64::min))
+        };
+        self.batch_range.map_or(Stride::ONE, within)
     }
 
     /// Samples of an update of such a stride, over all logical workers; fewer at the end of an epoch.

@@ -34,6 +34,18 @@ fn a_batch_may_move_between_its_smallest_and_so_many_times_that() {
     let spec = JobSpec::parse(&none(&range(64))).unwrap();
     assert_eq!(spec.batch_range.map(|range| range.learning_rate_rule), Some(LearningRateRule::Sqrt));
     assert_eq!((spec.stride_max(), spec.samples_of(Stride::of(3))), (Stride::of(8), 96));
+    // What is due by steps cuts every update that would take more.
+    for (field, steps) in [("checkpoint", 5), ("evaluation", 3)] {
+        let mut often = range(64);
+        often[field] = json!({"every_steps": steps});
+        if field == "evaluation" {
+            often[field]["dataset"] = json!("digits");
+        }
+        assert_eq!(JobSpec::parse(&none(&often)).unwrap().stride_max(), Stride::of(steps), "{field}");
+    }
+    let mut compared = range(64);
+    compared["compare_every_steps"] = json!(2);
+    assert_eq!(JobSpec::parse(&none(&compared)).unwrap().stride_max(), Stride::of(2));
     assert!(JobSpec::parse(&none(&range(8))).is_ok_and(|spec| spec.stride_max().is_one()), "a range may be a point");
     assert_eq!(JobSpec::parse(&none(&json!({}))).unwrap().stride_max(), Stride::ONE);
     for max in [2_048, 8 * 256] {

@@ -230,6 +230,8 @@ pub(super) fn stepped(state: &mut State, id: &JobId, (members, stride): (Option<
     if let Some(job) = state.live.get_mut(id) {
         let step_us = update_us / stride.steps();
         job.step_us = Some(step_us);
+        // An earlier build does not say of how many steps its update is; of these the measurement tells.
+        let members = members.filter(|_| job.spec.batch_range.is_none() || !stride.is_one());
         members.into_iter().for_each(|members| job.note_pace(members, step_us));
         // Whoever has done a step has what it needed of the store.
         job.note_answered();
