@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const MEASURED_MAX: u32 = 2;
 /// Other servers that a server's link is measured over: of two it is its own that is slow.
 const PEERS_MAX: usize = 2;
+/// Streams that end before their answer comes, within one turn: whose stream opens again and again is not asked again and again, while others wait.
+const LOST_MAX: u32 = 2;
 /// An answer takes the time of two connections and two bursts, less than two seconds; who says nothing for so long is not waited for.
 const ANSWER_MS: u64 = 5_000;
 /// From a measurement to the next of the same server: a few MiB each hour.
@@ -37,13 +39,15 @@ struct Surveyed {
     /// How often it was over that one, and the best of it.
     measured: u32,
     best_bytes_per_s: u64,
+    /// How many answers of this turn its stream ended before.
+    lost: u32,
     /// How often others were measured over it.
     served: u64,
 }
 
 impl Surveyed {
     fn end_turn(&mut self, due_ms: u64) {
-        (self.due_ms, self.measured, self.best_bytes_per_s) = (due_ms, 0, 0);
+        (self.due_ms, self.measured, self.best_bytes_per_s, self.lost) = (due_ms, 0, 0, 0);
         self.over.clear();
     }
 
@@ -87,8 +91,8 @@ impl Survey {
     pub fn hello(&mut self, server: &ServerId, far_end: Option<FarEnd>) {
         match far_end {
             Some(far_end) if self.servers.get(server).is_none_or(|known| known.far_end != far_end) => {
-                let (due_ms, over, measured, best_bytes_per_s, served) = (0, Vec::new(), 0, 0, 0);
-                let surveyed = Surveyed { far_end, due_ms, over, measured, best_bytes_per_s, served };
+                let (due_ms, over, measured, best_bytes_per_s) = (0, Vec::new(), 0, 0);
+                let surveyed = Surveyed { far_end, due_ms, over, measured, best_bytes_per_s, lost: 0, served: 0 };
                 self.servers.insert(server.clone(), surveyed);
             }
             Some(_) => {}
@@ -106,11 +110,15 @@ impl Survey {
         }
     }
 
-    /// The stream that a server was asked on is no more. Whom it was asked to measure over was not measured over, and is its next again.
+    /// The stream that a server was asked on is no more. Whom it was asked to measure over was not measured over, and is its next again, unless that happened
+    /// too often.
     fn no_answer_comes(&mut self, server: &ServerId) {
-        let asked = self.asked.take_if(|asked| asked.server == *server);
-        let surveyed = asked.and_then(|asked| self.servers.get_mut(&asked.server));
-        if let Some(surveyed) = surveyed.filter(|surveyed| surveyed.measured == 0) {
+        let Some(asked) = self.asked.take_if(|asked| asked.server == *server) else { return };
+        let Some(surveyed) = self.servers.get_mut(&asked.server) else { return };
+        surveyed.lost += 1;
+        if surveyed.lost > LOST_MAX {
+            surveyed.end_turn(asked.until_ms + AGAIN_SLOW_MS);
+        } else if surveyed.measured == 0 {
             surveyed.over.pop();
         }
     }
@@ -403,6 +411,20 @@ mod tests {
         assert_eq!((&again.server, &again.far_end), (&ask.server, &ask.far_end));
         play.joins(ask.server.as_str(), 1);
         assert_eq!(play.run().len(), 2, "measured after all");
+    }
+
+    #[test]
+    fn whose_stream_opens_again_and_again_keeps_nobody_waiting() {
+        let mut play = Play::new(&["a", "b", "c"], |_, _| Some(FAST));
+        let mut asked = Vec::new();
+        for _ in 0..=LOST_MAX {
+            let ask = play.survey.next(play.now_ms, play.at(), &play.state).unwrap();
+            asked.push(ask.server.to_string());
+            play.survey.closed(&ask.server, true);
+        }
+        assert!(asked.iter().all(|server| *server == asked[0]), "{asked:?}");
+        let next = play.survey.next(play.now_ms, play.at(), &play.state).unwrap();
+        assert_ne!(next.server.as_str(), asked[0]);
     }
 
     #[test]

@@ -242,7 +242,8 @@ fn note(
     (until, found): (TimeMs, u32),
 ) {
     let known = draft.state.links.get(server);
-    let counts = |known: &&Link| draft.at < known.until && known.bytes_per_s <= more(bytes_per_s);
+    let as_slow = |known: &Link| known.bytes_per_s <= more(bytes_per_s) && bytes_per_s <= more(known.bytes_per_s);
+    let counts = |known: &&Link| draft.at < known.until && as_slow(known);
     let earlier = known.filter(counts).map(|known| known.from.iter().cloned());
     let from: BTreeSet<ServerId> = from.into_iter().chain(earlier.into_iter().flatten()).collect();
     let (server, from) = (server.clone(), from.into_iter().take(FROM_MAX).collect());

@@ -306,6 +306,18 @@ fn a_pair_is_slow_though_a_second_server_is_reached_fast_and_that_one_is_not_slo
     calm(&world);
 }
 
+/// Both are slow and not as slow, so it is no link of the server's own: whoever else reaches it, reaches it.
+#[test]
+fn two_pairs_that_are_not_as_slow_are_not_taken_for_one_link() {
+    let (mut world, _) = beside(&[("near", 1), ("far", 1), ("third", 1)]);
+    surveyed(&mut world, "far", "third", SLOW / 10);
+    let newcomer = lent(&mut world, "far").unwrap();
+    assert_eq!(
+        links(&measured(&mut world, "far", &newcomer, SLOW)),
+        [("far".to_owned(), vec!["near".to_owned()], SLOW)]
+    );
+}
+
 #[test]
 fn what_a_newcomer_is_sent_fast_says_nothing_of_who_sends_it_nothing() {
     let (mut world, _) = beside(&[("near", 1), ("far", 1), ("third", 1)]);
