@@ -165,7 +165,7 @@ fn is_not_of_the_job(problem: &CheckpointWriteError) -> bool {
 /// `tell_lines` is told which trace its log lines belong to, whenever that changes; `memory` says how it speaks with executors of its host, `threads` of how many
 /// ranks it computes gradients at once.
 ///
-/// Ends the process by itself when the agent says so or is gone, since it may be deep in a gradient then.
+/// Ends the process by itself when the agent says so or is gone, or when it leaves early, since it may be deep in a gradient then.
 pub fn run(tell_lines: TellLines, memory: Memory, threads: usize) -> Result<(), ExecutorError> {
     let life = Arc::new(Life::default());
     let ended = run_until_end(&life, tell_lines, memory, threads);

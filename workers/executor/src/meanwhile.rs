@@ -18,11 +18,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use workers_member::{Exit, In, Member, Out, Unit, is_of_leaving};
+use workers_session::Message;
 
 /// A unit is long if the one before it took so long: a tenth of what anybody waits who wants a slot back at once, and a thousand times what starting a
 /// thread takes.
 const LONG: Duration = Duration::from_millis(100);
-/// What is kept beside a gradient's worth of sums: as much as the inbox holds.
+/// What is kept beside sums: as much as the inbox holds.
 const KEPT_BYTES: usize = 32 << 20;
 
 /// The trainer's end of the inbox, and what was taken out of it while a unit was computed.
@@ -30,7 +31,7 @@ pub(crate) struct Events {
     incoming: Receiver<Event>,
     kept: VecDeque<Event>,
     kept_bytes: usize,
-    /// Bytes of a gradient. Of the step in flight the others send about as much, whether it is kept here or where it is summed.
+    /// Bytes of a gradient. Of the step in flight whoever computes last is sent up to two: partial sums of its chunk, and chunks of others that are whole.
     gradient_bytes: usize,
 }
 
@@ -65,21 +66,22 @@ impl Events {
 
     /// Without room senders wait, as they do when nobody looks.
     fn has_room(&self) -> bool {
-        self.kept_bytes < self.gradient_bytes.saturating_add(KEPT_BYTES)
+        self.kept_bytes < self.gradient_bytes.saturating_mul(2).saturating_add(KEPT_BYTES)
     }
 }
 
-/// What an event holds at the most, beside what it shares.
+/// What an event holds at the most in this process, beside what it shares.
 fn bytes(event: &Event) -> usize {
     let payload = match event {
-        Event::Bulk(_, _, elements) => size_of_val(&**elements),
+        Event::Bulk(_, _, Stretch::Here { len, .. }) => size_of::<f32>() * len,
         Event::Message { bytes, .. } => *bytes,
         _ => 0,
     };
     size_of::<Event>() + payload
 }
 
-/// How long units took: the last one of each kind.
+/// How long units took: the last one of each kind, but no less than half of what the one before counts for. Between long ones there are some with next to
+/// nothing to compute, at the end of an epoch and in an evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct Units {
     gradient: Option<Duration>,
@@ -98,11 +100,12 @@ impl Units {
     }
 
     pub fn took(&mut self, unit: Unit, took: Duration) {
-        match unit {
-            Unit::Gradient { .. } => self.gradient = Some(took),
-            Unit::Evaluate { .. } => self.evaluation = Some(took),
-            Unit::Update { .. } => {}
-        }
+        let of_kind = match unit {
+            Unit::Gradient { .. } => &mut self.gradient,
+            Unit::Evaluate { .. } => &mut self.evaluation,
+            Unit::Update { .. } => return,
+        };
+        *of_kind = Some(took.max(of_kind.unwrap_or_default() / 2));
     }
 }
 
@@ -127,6 +130,8 @@ pub(crate) struct Looker<'a, 'b, W: Write> {
     pub started: Instant,
     pub agent: &'a mut Agent<W>,
     pub following: &'a mut Following,
+    /// Whether an order is kept that may let this executor go.
+    pub ordered: bool,
 }
 
 impl<W: Write + Send> Looker<'_, '_, W> {
@@ -148,6 +153,10 @@ impl<W: Write + Send> Looker<'_, '_, W> {
     }
 
     fn look(mut self, done: &AtomicBool) {
+        // While the job stands still nobody leaves before it is over.
+        if !lock(self.shared).member.overtakes(&In::Wake) {
+            return;
+        }
         // Time may have come for something before anybody looked.
         self.tell(In::Wake);
         while !done.load(Ordering::Acquire) && self.events.has_room() {
@@ -165,10 +174,20 @@ impl<W: Write + Send> Looker<'_, '_, W> {
     }
 
     fn take(&mut self, event: Event) {
-        match leaving(&event).filter(|input| lock(self.shared).member.overtakes(input)) {
+        if let Event::Trace(trace) = event {
+            return self.following.begin(trace);
+        }
+        self.ordered |= matches!(event, Event::Order(_));
+        match leaving(&event).filter(|input| self.overtakes(input)) {
             Some(input) => self.tell(input),
             None => self.events.keep(event),
         }
+    }
+
+    /// Nobody says that it stays while an order is kept by which it might not.
+    fn overtakes(&self, input: &Input) -> bool {
+        let asks = matches!(input, In::Message { envelope, .. } if envelope.message == Message::MayGo);
+        !(asks && self.ordered) && lock(self.shared).member.overtakes(input)
     }
 
     fn tell(&mut self, input: Input) {
@@ -186,13 +205,6 @@ impl<W: Write + Send> Looker<'_, '_, W> {
     /// Ends the process, with the gradient that it is at. What was not sent yet is of a step that the others begin anew.
     fn leave(&mut self, exit: Exit) -> ! {
         tracing::info!("leaving: {exit}");
-        let newest = self
-            .events
-            .kept
-            .iter()
-            .rev()
-            .find_map(|event| if let Event::Trace(trace) = event { Some(*trace) } else { None });
-        newest.into_iter().for_each(|trace| self.following.begin(trace));
         if let Some(span) = self.following.done(ExecutorHop::Boundary) {
             // An agent that cannot be told is gone.
             let _ = self.agent.say(&FromExecutor::Span(span));
@@ -232,8 +244,12 @@ mod tests {
         assert!(units.is_long(GRADIENT) && units.is_long(EVALUATION));
         units.took(GRADIENT, LONG / 2);
         assert!(!units.is_long(GRADIENT) && units.is_long(EVALUATION), "each of its kind");
-        units.took(GRADIENT, LONG);
-        assert!(units.is_long(GRADIENT));
+        units.took(GRADIENT, 8 * LONG);
+        let long = std::iter::repeat_with(|| {
+            units.took(GRADIENT, Duration::ZERO);
+            units.is_long(GRADIENT)
+        });
+        assert_eq!(long.take_while(|long| *long).count(), 3, "after one of nothing, and not for ever");
     }
 
     #[test]
@@ -250,7 +266,7 @@ mod tests {
             events.keep(bulk(kept));
             kept += 1;
         }
-        assert_eq!(kept, 10, "40 MiB of 4 each");
+        assert_eq!(kept, 12, "48 MiB of 4 each");
         sender.try_send(bulk(kept)).unwrap();
         let next = |events: &mut Events| match events.try_next() {
             Ok(Event::Bulk(_, bulk, _)) => Some(bulk.offset),

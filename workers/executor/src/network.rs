@@ -32,7 +32,7 @@ const READ_BYTES: usize = 4_096;
 /// A whole handshake, up to its last word. It takes two round trips; a peer that is busy computing still answers, because threads of
 /// its own do.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The last word, from a peer that has proved itself: its trainer must have room for the news, and it reads between gradients. Longer
+/// The last word, from a peer that has proved itself: its trainer must have room for the news, and may take them between gradients alone. Longer
 /// than the slowest gradient that is worth a step.
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(60);
 /// One attempt to connect.

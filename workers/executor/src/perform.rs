@@ -117,7 +117,12 @@ impl<W: Write + Send> Trainer<W> {
         self.life.set(self.member.progress());
         let computed = match unit {
             Unit::Update { step, stride, from } => self.update((step, stride), from).map(|()| Done::Updated),
-            Unit::Evaluate { .. } | Unit::Gradient { .. } => self.compute_interruptibly(unit),
+            Unit::Gradient { step, stride, rank } => self.while_somebody_looks(unit, |program, view, shared| {
+                gradient(program, view, shared, (step, stride), rank)
+            }),
+            Unit::Evaluate { rank, part, .. } => self.while_somebody_looks(unit, |program, view, _| {
+                program.evaluate_part(rank, part, view).map(Done::Evaluated)
+            }),
         };
         match computed {
             Ok(done) => Ok(In::Done(done)),
@@ -126,17 +131,18 @@ impl<W: Write + Send> Trainer<W> {
     }
 
     /// What takes time, and changes nothing that is here before it is done. If it may take long, who has to leave does so meanwhile.
-    fn compute_interruptibly(&mut self, unit: Unit) -> Result<Done, ProgramError> {
+    fn while_somebody_looks(
+        &mut self,
+        unit: Unit,
+        compute: impl FnOnce(&mut Program, View<'_>, &Mutex<Shared<'_>>) -> Result<Done, ProgramError>,
+    ) -> Result<Done, ProgramError> {
         let Self { program, sums, member, network, replica, events, inbox, wake, agent, following, started, .. } = self;
         let (is_long, begun) = (self.units.is_long(unit), Instant::now());
         let shared = Mutex::new(Shared { member, network, sums });
-        let mut compute = || match unit {
-            Unit::Gradient { step, stride, rank } => gradient(program, replica.view(), &shared, (step, stride), rank),
-            Unit::Evaluate { rank, part, .. } => program.evaluate_part(rank, part, replica.view()).map(Done::Evaluated),
-            Unit::Update { .. } => Ok(Done::Updated),
-        };
+        let compute = || compute(program, replica.view(), &shared);
         let computed = if is_long {
-            Looker { shared: &shared, events, wake, started: *started, agent, following }.beside(inbox, compute)
+            let started = *started;
+            Looker { shared: &shared, events, wake, started, agent, following, ordered: false }.beside(inbox, compute)
         } else {
             compute()
         };

@@ -1,6 +1,6 @@
 //! The loop of one executor: takes what happened, asks the machine what to do, does it, and computes units in between.
 //!
-//! One thread owns everything here. It never waits for a peer, an upload or a writer; only for data of the unit it computes, and
+//! One thread owns everything here, and shares some of it with one that looks into the inbox while a long unit is computed (`meanwhile.rs`). It never waits for a peer, an upload or a writer; only for data of the unit it computes, and
 //! for events when there is nothing to compute. All decisions are `workers/member`'s; what its outputs do is in `perform.rs`.
 //!
 //! Next on a job's path: `workers/member/src/member.rs`.
