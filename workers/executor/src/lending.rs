@@ -228,10 +228,13 @@ mod tests {
         // Waits for the end of this very process.
         let closing = Arc::clone(&lender);
         std::thread::spawn(move || closing.close());
-        while lender.lend(&data, &(0..9)).is_some_and(|loan| lender.take_back(loan.number)) {
+        let mut kept = 1;
+        while let Some(loan) = lender.lend(&data, &(0..9)) {
+            // The link may end in between.
+            kept += usize::from(!lender.take_back(loan.number));
             std::thread::yield_now();
         }
-        assert_eq!(Arc::strong_count(&data), 2);
+        assert_eq!(Arc::strong_count(&data), 1 + kept);
     }
 
     #[test]
