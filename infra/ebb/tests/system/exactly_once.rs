@@ -19,6 +19,8 @@ const EPOCHS: usize = 240;
 const LEARNING_RATE: f64 = 1e-4;
 /// Divides the samples, so that every step has the same weight.
 const GLOBAL_BATCH: usize = 12;
+/// The same for a job that takes several steps at once, and with so few updates as others have would be over before it is disturbed.
+const SMALL_GLOBAL_BATCH: usize = 4;
 /// Disturbances: a suspension, the loss of every replica, otherwise alternately a kill and a change of demand.
 const EVENTS: u64 = 12;
 const SUSPENDED_AT: u64 = 3;
@@ -26,41 +28,39 @@ const ALL_KILLED_AT: u64 = 4;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sample_counts_once_per_epoch_under_scaling_and_kills() {
-    count(json!({"determinism": "d1"}), 1).await;
+    count(json!({"determinism": "d1"}), GLOBAL_BATCH).await;
 }
 
 /// Where an executor computes one gradient of all the samples of the workers that it hosts, and the model depends on who was there when.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sample_counts_once_per_epoch_without_determinism_too() {
-    count(json!({"determinism": "none"}), 1).await;
+    count(json!({"determinism": "none"}), GLOBAL_BATCH).await;
 }
 
 /// Where updates take as many steps as the job has executors, so that a kill of the leader, or a change of size, is a change of the batch too. With the learning
 /// rate in proportion to the batch a delivery adds the same to the weights in each of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sample_counts_once_per_epoch_whatever_the_batches() {
-    let range = json!({"max": GLOBAL_BATCH, "learning_rate_rule": "linear"});
-    // With fewer and larger updates it is over sooner.
-    let ended = count(json!({"determinism": "none", "batch_range": range}), 4).await;
+    let range = json!({"max": SMALL_GLOBAL_BATCH, "learning_rate_rule": "linear"});
+    let ended = count(json!({"determinism": "none", "batch_range": range}), SMALL_GLOBAL_BATCH).await;
     let batches = ended.batches.unwrap();
-    let strides: Vec<u64> = batches.used.iter().map(|samples| samples / GLOBAL_BATCH as u64).collect();
+    let strides: Vec<u64> = batches.used.iter().map(|samples| samples / SMALL_GLOBAL_BATCH as u64).collect();
     assert!(batches.now.is_none() && strides.len() >= 2, "{strides:?}");
     assert!(
-        batches.used.iter().all(|samples| samples % GLOBAL_BATCH as u64 == 0) && strides.iter().all(|k| *k <= 4),
+        batches.used.iter().all(|samples| samples % SMALL_GLOBAL_BATCH as u64 == 0) && strides.iter().all(|k| *k <= 4),
         "{batches:?}"
     );
 }
 
-/// Disturbs a job that says this, and is so many times as long as usual, until it is over, and counts how often it used each sample. Gives the job at its end.
-async fn count(said: Value, times: usize) -> Job {
-    let epochs = times * EPOCHS;
+/// Disturbs a job that says this, until it is over, and counts how often it used each sample. Gives the job at its end.
+async fn count(said: Value, global_batch: usize) -> Job {
     let system = System::start(4).await;
     import_unit_vectors(&system).await;
     let (client, agent) = (system.client(), system.agent());
     let mut document = json!({
         "name": "counted", "model": {"kind": "mlp", "hidden": []}, "dataset": "unit", "workers": {"min": 1, "max": 4},
-        "batch_size": GLOBAL_BATCH / 4, "epochs": epochs, "seed": 5,
-        "optimizer": {"kind": "sgd", "learning_rate": LEARNING_RATE / times as f64, "momentum": 0}, "checkpoint": {"every_steps": 40},
+        "batch_size": global_batch / 4, "epochs": EPOCHS, "seed": 5,
+        "optimizer": {"kind": "sgd", "learning_rate": LEARNING_RATE, "momentum": 0}, "checkpoint": {"every_steps": 40},
     });
     document.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
     let id = submit(&client, &document, "counted").await;
@@ -95,8 +95,8 @@ async fn count(said: Value, times: usize) -> Job {
     let file = system.path("counted.safetensors");
     system.ebb_json(&["model", "get", &id, "-o", &text(&file)]).await;
     let counts = deliveries(&document, &std::fs::read(&file).unwrap());
-    let wrong: Vec<_> = counts.iter().enumerate().filter(|(_, count)| (**count - epochs as f64).abs() > 0.25).collect();
-    assert!(wrong.is_empty(), "samples not delivered exactly {epochs} times: {wrong:?}");
+    let wrong: Vec<_> = counts.iter().enumerate().filter(|(_, count)| (**count - EPOCHS as f64).abs() > 0.25).collect();
+    assert!(wrong.is_empty(), "samples not delivered exactly {EPOCHS} times: {wrong:?}");
     job(&client, &id).await
 }
 
@@ -118,7 +118,7 @@ pub async fn import_unit_vectors(system: &System) {
 fn deliveries(document: &Value, file: &[u8]) -> Vec<f64> {
     let shape = SampleShape::Classified { shape: vec![SAMPLES as u32], classes: CLASSES as u32 };
     let engine = workers_engine::build(&JobSpec::parse(document).unwrap(), &shape).unwrap();
-    let learning_rate = document["optimizer"]["learning_rate"].as_f64().unwrap();
+    let global_batch = 4.0 * document["batch_size"].as_f64().unwrap();
     let before = engine.initial_parameters();
     let after = workers_engine::import_model(file, engine.parameter_info()).unwrap();
     let weight = engine.parameter_info().iter().find(|p| p.name.ends_with("weight")).unwrap();
@@ -129,7 +129,7 @@ fn deliveries(document: &Value, file: &[u8]) -> Vec<f64> {
             let label = sample % CLASSES;
             let logits = |class: usize| f64::from(before[at(class, sample)]) + f64::from(before[bias.offset + class]);
             let whole: f64 = (0..CLASSES).map(|class| logits(class).exp()).sum();
-            let one_delivery = learning_rate / GLOBAL_BATCH as f64 * (1.0 - logits(label).exp() / whole);
+            let one_delivery = LEARNING_RATE / global_batch * (1.0 - logits(label).exp() / whole);
             let index = at(label, sample);
             (f64::from(after[index]) - f64::from(before[index])) / one_delivery
         })
