@@ -34,8 +34,8 @@ const TASKS_MAX: usize = 2;
 /// By how much threads that write behind the training are nicer than those that train. Beside these they get a tenth of a processor that is asked for by
 /// both, so that a checkpoint always ends, and all that nobody else wants.
 const NICER_BY: i32 = 10;
-/// From which size of a replica on they give way. A smaller one takes some 25 ms of a processor, about what any step may take longer, and checkpoints that follow
-/// each other within a second would be left out on a machine whose processors are all wanted.
+/// From which size of a replica on they give way. A smaller one takes at most some 25 ms of a processor, by what one of 656 MB takes, about what any step may take longer; and
+/// checkpoints that follow each other within a second would be left out on a machine whose processors are all wanted.
 const GIVES_WAY_FROM_BYTES: usize = 8 << 20;
 /// Threads that move what is written behind the training; a store that is a folder has more, by the same priority.
 const BEHIND_THREADS: usize = 1;
