@@ -207,19 +207,7 @@ pub fn half_heard(seed: u64) -> Schedule {
     // Who leaves waits for a boundary that comes soon; longer steps it would not see the end of.
     setup.unit_ms = random.between(20, 100);
     let max = random.between(u64::from(MEMBERS_SOME), 6) as u16;
-    let (steps, checkpoint_every) = (STEPS_MANY, random.between(3, 40));
-    setup.jobs = vec![JobSetup {
-        min: 1,
-        max,
-        steps,
-        checkpoint_every,
-        compare_every: None,
-        priority: 0,
-        tenant: None,
-        without_determinism: false,
-        profile_s: None,
-        stride_max: None,
-    }];
+    setup.jobs = vec![trains_on(max, random.between(3, 40), None)];
     let server = server(&mut random, &setup);
     let other = (server + random.between(1, 2) as u16) % setup.servers;
     let times = random.between(3, 8);
@@ -279,22 +267,21 @@ pub fn profiled(seed: u64) -> Schedule {
     schedule
 }
 
-/// A schedule of a family in which nothing else happens: a job has grown to two or three members, and a bit flips in the replica of one, of its
-/// parameters or of what only updates read.
-#[must_use]
-pub fn flipped(seed: u64) -> Schedule {
-    let mut random = Random::new(seed ^ 0x0f11_bb17);
-    let mut setup = setup(&mut random);
+/// Two or three servers with a slot each, whose clocks are right, so that a job has a member on each.
+fn few_servers(random: &mut Random) -> Setup {
+    let mut setup = setup(random);
     let servers = random.between(2, u64::from(MEMBERS_SOME)) as u16;
     (setup.servers, setup.core_servers, setup.slots) = (servers, servers, 1);
     setup.clocks = vec![ClockSetup { drift_ppm: 0, ahead_ms: 0 }; usize::from(servers) + 1];
-    let max = random.between(u64::from(servers), 6) as u16;
-    let (steps, checkpoint_every) = (STEPS_MANY, random.between(3, 40));
-    let compare_every = Some(random.between(2, 40));
-    setup.jobs = vec![JobSetup {
+    setup
+}
+
+/// A job of up to so many executors, which is not over before its schedule is.
+fn trains_on(max: u16, checkpoint_every: u64, compare_every: Option<u64>) -> JobSetup {
+    JobSetup {
         min: 1,
         max,
-        steps,
+        steps: STEPS_MANY,
         checkpoint_every,
         compare_every,
         priority: 0,
@@ -302,7 +289,19 @@ pub fn flipped(seed: u64) -> Schedule {
         without_determinism: false,
         profile_s: None,
         stride_max: None,
-    }];
+    }
+}
+
+/// A schedule of a family in which nothing else happens: a job has grown to two or three members, and a bit flips in the replica of one, of its
+/// parameters or of what only updates read.
+#[must_use]
+pub fn flipped(seed: u64) -> Schedule {
+    let mut random = Random::new(seed ^ 0x0f11_bb17);
+    let mut setup = few_servers(&mut random);
+    let servers = setup.servers;
+    let max = random.between(u64::from(servers), 6) as u16;
+    let (checkpoint_every, compare_every) = (random.between(3, 40), Some(random.between(2, 40)));
+    setup.jobs = vec![trains_on(max, checkpoint_every, compare_every)];
     let mut entries: Vec<Entry> = (0..servers).map(|server| at(2_000, Act::Demand { server, needed: 0 })).collect();
     let flip_at_ms = random.between(GROWN_MS, CALM_HEAL_MS - 1_000);
     entries.push(at(flip_at_ms, Act::FlipBit { pick: random.draw(), element: random.draw() }));
@@ -314,26 +313,13 @@ pub fn flipped(seed: u64) -> Schedule {
 #[must_use]
 pub fn long_gradients(seed: u64) -> Schedule {
     let mut random = Random::new(seed ^ 0x010e_66ad);
-    let mut setup = setup(&mut random);
-    let servers = random.between(2, u64::from(MEMBERS_SOME)) as u16;
-    (setup.servers, setup.core_servers, setup.slots) = (servers, servers, 1);
-    setup.clocks = vec![ClockSetup { drift_ppm: 0, ahead_ms: 0 }; usize::from(servers) + 1];
+    let mut setup = few_servers(&mut random);
+    let servers = setup.servers;
     setup.unit_ms = random.between(12_000, 30_000);
     let update_ms = setup.unit_ms / 8;
     setup.reclaim_deadline_ms = update_ms + random.between(LEFT_OVER_MS.0, LEFT_OVER_MS.1);
     (setup.link_bytes_per_s, setup.store_bytes_per_s, setup.element_bytes) = (1_000_000, 1_000_000, 4);
-    setup.jobs = vec![JobSetup {
-        min: 1,
-        max: servers,
-        steps: STEPS_MANY,
-        checkpoint_every: random.between(3, 40),
-        compare_every: None,
-        priority: 0,
-        tenant: None,
-        without_determinism: false,
-        profile_s: None,
-        stride_max: None,
-    }];
+    setup.jobs = vec![trains_on(servers, random.between(3, 40), None)];
     let mut entries: Vec<Entry> = (0..servers).map(|server| at(2_000, Act::Demand { server, needed: 0 })).collect();
     let first = server(&mut random, &setup);
     let mut at_ms = GROWN_MS;
