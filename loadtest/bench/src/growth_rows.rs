@@ -39,7 +39,7 @@ pub const NAMES: [&str; 3] = ["growth, replica of 106 MB", "growth, replica of 6
 const WORKERS: u16 = 2;
 /// On a GPU, where a gradient takes as long as its way to the host, and a step of two would be too short to be seen.
 const WORKERS_CUDA: u16 = 8;
-/// Steps before each growth that say what a step usually takes, after as many that do not count.
+/// Steps before each growth that say what a step usually takes, after as many that do not count; and steps of both after it.
 const STEPS_BEFORE: u64 = 6;
 /// Longest wait for any one thing: gigabytes are initialized, sent and copied.
 const WAIT_MAX: Duration = Duration::from_secs(600);
@@ -89,7 +89,7 @@ async fn row(folder: &Path, effort: Effort, size: &Size, subject: &Subject) -> R
         }
     };
     let mut watched = WatchedJob::follow(&client, &job.id, note).waiting(WAIT_MAX);
-    let (mut before, mut beside, mut lent_s) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut before, mut beside, mut both, mut lent_s) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..effort.pick(1, 3) {
         watched.until_members(1).await?;
         watched.until_steps(STEPS_BEFORE).await?;
@@ -100,19 +100,21 @@ async fn row(folder: &Path, effort: Effort, size: &Size, subject: &Subject) -> R
         demand(&client, 0).await?;
         watched.until_members(2).await?;
         lent_s.push(lent.elapsed().as_secs_f64());
-        watched.until_steps(2).await?;
+        watched.until_steps(STEPS_BEFORE).await?;
         let seen = told.lock().map(|told| told.clone()).unwrap_or_default();
-        let of_one = |from, to| {
-            seen.range(from..to).filter(|(_, (_, members))| *members == 1).map(|(_, (us, _))| *us as f64 / 1e3)
+        let of = |count: u16, from, to| {
+            let told = seen.range(from..to).filter(move |(_, (_, members))| *members == count);
+            told.map(|(_, (us, _))| *us as f64 / 1e3)
         };
-        before.extend(of_one(from + 1, lent_at + 1));
-        beside.extend(of_one(lent_at + 1, u64::MAX));
+        before.extend(of(1, from + 1, lent_at + 1));
+        beside.extend(of(1, lent_at + 1, u64::MAX));
+        both.extend(of(2, lent_at + 1, u64::MAX).skip(1));
         demand(&client, 1).await?;
     }
     let pauses = Times::of_ms(watched.pauses_out_ms());
     drop(watched);
     service.stop().await?;
-    let (before, beside) = (Times::of_ms(before), Times::of_ms(beside));
+    let (before, beside, both) = (Times::of_ms(before), Times::of_ms(beside), Times::of_ms(both));
     Ok(Row {
         name: size.name,
         value: beside.at(1.0),
@@ -120,10 +122,11 @@ async fn row(folder: &Path, effort: Effort, size: &Size, subject: &Subject) -> R
         baseline_name: "ms p50 of a step before",
         baseline: before.median(),
         note: format!(
-            "before: {}; while it follows: {}; first step of both beyond one of one: {}; lent to both training: {} s at most",
+            "before: {}; while it follows: {}; first step of both beyond one of one: {}; later ones of both: {}; lent to both training: {} s at most",
             before.spread(),
             beside.spread(),
             pauses.spread(),
+            both.spread(),
             number(lent_s.into_iter().fold(0.0, f64::max)),
         ),
     })

@@ -7,6 +7,7 @@
 use crate::wire::PIECE_ELEMENTS;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use workers_memory::{Place, Segment};
 
 /// More free ones of this process's own than any member's sums need would only hold memory.
@@ -95,7 +96,9 @@ impl Pool {
     pub fn take(&self) -> Buffer {
         let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.is_empty() {
+            let begun = Instant::now();
             *free = self.0.more();
+            tracing::debug!(elements = self.0.elements, took = ?begun.elapsed(), "memory is made while it is waited for");
         }
         // Without memory to share it is this process's own, of which others are sent copies.
         let memory = free.pop().unwrap_or_else(|| Memory::Own(vec![0.0; self.0.elements]));
