@@ -28,6 +28,9 @@ const SIDE: u32 = 32;
 /// Samples of a step: one read of the loader.
 const STEP_ROWS: u64 = 256;
 
+/// Elements of a large replica: 655 MB.
+const LARGE_ELEMENTS: u64 = 163_743_330;
+
 type Store = Arc<dyn ObjectStore>;
 
 /// All of them.
@@ -105,7 +108,7 @@ fn idx(sizes: &[u32], bytes: &[u8]) -> Vec<u8> {
 type Written = (CheckpointName, Manifest);
 
 async fn checkpoint_write(store: &Store, folder: &Path, effort: Effort) -> Result<(Row, Written), HarnessError> {
-    let elements = effort.pick(4_000_000u64, 16_000_000);
+    let elements = if effort.large { LARGE_ELEMENTS } else { effort.pick(4_000_000, 16_000_000) };
     let replica: Arc<Vec<f32>> = Arc::new((0..elements).map(|i| i as f32 * 1e-3).collect());
     let bytes: Vec<u8> = replica.iter().flat_map(|x| x.to_le_bytes()).collect();
     let spec =

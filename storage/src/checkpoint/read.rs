@@ -21,7 +21,7 @@ const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 const PIECE_BYTES: u64 = 8 << 20;
 /// Requests on their way at once, 64 MiB of memory: one connection seldom gives all that a network does.
 const PIECES_MAX: usize = 8;
-/// Pieces that are there and wait to be checked.
+/// Pieces that are there and wait for each of the two that look at them.
 const PIECES_WAITING_MAX: usize = 2;
 /// Bytes that are checked at once; any number gives the same.
 const CHECKED_BYTES: usize = 256 << 10;
@@ -108,8 +108,9 @@ pub async fn read_manifest(store: &Arc<dyn ObjectStore>, name: &CheckpointName) 
     })
 }
 
-/// The whole flat replica, checked shard by shard and as a whole. What is there is checked while the rest is on its way, so that reading takes as long as
-/// the longer of the two; beside the replica only what is on its way is in memory.
+/// The whole flat replica, checked shard by shard and as a whole. What is there is checked on one thread and put where it belongs on another, into memory that
+/// is touched for the first time, while the rest is on its way: so reading takes as long as the longest of the three. Beside the replica only what is on its way
+/// is in memory.
 pub async fn read_replica(
     store: &Arc<dyn ObjectStore>,
     name: &CheckpointName,
@@ -117,13 +118,15 @@ pub async fn read_replica(
 ) -> Result<Vec<f32>, RestoreError> {
     let unusable = |source| RestoreError::Manifest { key: name.manifest(), source };
     manifest.check().map_err(unusable)?;
-    let (sender, mut pieces) = channel(PIECES_WAITING_MAX);
-    let checked = manifest.clone();
-    let checking = tokio::task::spawn_blocking(move || assemble(&checked, || pieces.blocking_recv()));
-    let sent = send_pieces(store, &manifest.shards, sender).await;
-    let assembled = checking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    let (to_check, mut to_be_checked) = channel(PIECES_WAITING_MAX);
+    let (to_assemble, mut to_be_assembled) = channel(PIECES_WAITING_MAX);
+    let (checked, assembled) = (manifest.clone(), manifest.clone());
+    let checking = tokio::task::spawn_blocking(move || check(&checked, || to_be_checked.blocking_recv()));
+    let assembling = tokio::task::spawn_blocking(move || assemble(&assembled, || to_be_assembled.blocking_recv()));
+    let sent = send_pieces(store, &manifest.shards, [to_check, to_assemble]).await;
+    let (found, replica) = (finished(checking.await), finished(assembling.await));
     sent?;
-    let (replica, found) = assembled?;
+    let (found, replica) = (found?, replica?);
     if found != manifest.replica_digest {
         return Err(RestoreError::Corrupt {
             key: name.manifest(),
@@ -133,11 +136,16 @@ pub async fn read_replica(
     Ok(replica)
 }
 
-/// Sends the bytes of these objects, in order, until they are there or nobody wants them.
+/// What a thread came to, or its panic.
+fn finished<T>(joined: Result<T, tokio::task::JoinError>) -> T {
+    joined.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
+
+/// Sends the bytes of these objects to both, in order, until they are there or one does not want them.
 async fn send_pieces(
     store: &Arc<dyn ObjectStore>,
     shards: &[ShardRecord],
-    sender: Sender<Bytes>,
+    [to_check, to_assemble]: [Sender<Bytes>; 2],
 ) -> Result<(), RestoreError> {
     // An object that is too short would be asked for what it lacks again and again, as the store may be at fault.
     let mut heads = stream::iter(shards.iter().map(|shard| check_length(store, shard).boxed())).buffered(PIECES_MAX);
@@ -151,8 +159,8 @@ async fn send_pieces(
     let mut pieces = stream::iter(places.map(piece)).buffered(PIECES_MAX);
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|fault| RestoreError::of(fault.into()))?;
-        if sender.send(piece).await.is_err() {
-            // What came before is damaged, which whoever checks it says.
+        if to_check.send(piece.clone()).await.is_err() || to_assemble.send(piece).await.is_err() {
+            // What came before is damaged, which who has found it says.
             return Ok(());
         }
     }
@@ -165,37 +173,56 @@ async fn check_length(store: &Arc<dyn ObjectStore>, shard: &ShardRecord) -> Resu
     if found == shard.bytes { Ok(()) } else { Err(RestoreError::Corrupt { key: shard.key.clone(), problem }) }
 }
 
-/// Puts a replica together from its shards' bytes, which come in order; gives its digest too. Bytes that do not come are somebody else's to explain.
-fn assemble(manifest: &Manifest, mut next: impl FnMut() -> Option<Bytes>) -> Result<(Vec<f32>, Digest), RestoreError> {
-    let mut replica = vec![0.0; manifest.replica_len as usize];
-    let mut rest = bytes_of_mut(&mut replica);
+/// Compares the digests of shards whose bytes come in order; gives that of the replica in them. Bytes that do not come are somebody else's to explain, here and
+/// in [`assemble`].
+fn check(manifest: &Manifest, mut next: impl FnMut() -> Option<Bytes>) -> Result<Digest, RestoreError> {
     let mut whole = blake3::Hasher::new();
     for shard in &manifest.shards {
-        let corrupt = |problem: String| RestoreError::Corrupt { key: shard.key.clone(), problem };
-        let (mut hasher, mut header, mut left) = (blake3::Hasher::new(), Vec::new(), shard.bytes);
-        let header_len = (shard.bytes - shard.elements * 4) as usize;
+        let (mut hasher, mut left, mut header_left) = (blake3::Hasher::new(), shard.bytes, header_len(shard));
         while left > 0 {
-            let Some(piece) = next() else { return Ok((Vec::new(), Digest([0; 32]))) };
+            let Some(piece) = next() else { return Ok(Digest([0; 32])) };
             left = left.saturating_sub(piece.len() as u64);
-            // A chunk is hashed twice and copied while the processor's cache holds it.
+            // A chunk is hashed twice while the processor's cache holds it.
             for chunk in piece.chunks(CHECKED_BYTES) {
                 hasher.update(chunk);
-                let (of_header, elements) = chunk.split_at(chunk.len().min(header_len - header.len()));
-                header.extend_from_slice(of_header);
+                let (of_header, elements) = chunk.split_at(chunk.len().min(header_left));
+                header_left -= of_header.len();
                 whole.update(elements);
-                let (room, after) = rest.split_at_mut(elements.len());
-                room.copy_from_slice(elements);
-                rest = after;
             }
         }
         let found = Digest(*hasher.finalize().as_bytes());
         if found != shard.blake3 {
-            return Err(corrupt(format!("its BLAKE3 is {found} instead of {}", shard.blake3)));
+            let problem = format!("its BLAKE3 is {found} instead of {}", shard.blake3);
+            return Err(RestoreError::Corrupt { key: shard.key.clone(), problem });
         }
-        check_header(&header, shard.elements).map_err(corrupt)?;
     }
-    let digest = Digest(*whole.finalize().as_bytes());
-    Ok((replica, digest))
+    Ok(Digest(*whole.finalize().as_bytes()))
+}
+
+/// Puts a replica together from its shards' bytes, which come in order.
+fn assemble(manifest: &Manifest, mut next: impl FnMut() -> Option<Bytes>) -> Result<Vec<f32>, RestoreError> {
+    let mut replica = vec![0.0; manifest.replica_len as usize];
+    let mut rest = bytes_of_mut(&mut replica);
+    for shard in &manifest.shards {
+        let (mut header, mut left, header_len) = (Vec::new(), shard.bytes, header_len(shard));
+        while left > 0 {
+            let Some(piece) = next() else { return Ok(Vec::new()) };
+            left = left.saturating_sub(piece.len() as u64);
+            let (of_header, elements) = piece.split_at(piece.len().min(header_len - header.len()));
+            header.extend_from_slice(of_header);
+            let (room, after) = rest.split_at_mut(elements.len());
+            room.copy_from_slice(elements);
+            rest = after;
+        }
+        check_header(&header, shard.elements)
+            .map_err(|problem| RestoreError::Corrupt { key: shard.key.clone(), problem })?;
+    }
+    Ok(replica)
+}
+
+/// Bytes of a shard before its elements.
+fn header_len(shard: &ShardRecord) -> usize {
+    (shard.bytes - shard.elements * 4) as usize
 }
 
 /// Whether a safetensors file that begins so holds one tensor [`TENSOR`] of so many elements, and nothing behind it.
