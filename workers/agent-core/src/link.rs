@@ -5,7 +5,7 @@
 use crate::machine::{Agent, Phase};
 use crate::words::{LinkEnd, LinkWord, Note, Out};
 use events_schema::control::Progress;
-use events_schema::orders::{AgentMessage, ControllerMessage, Telemetry};
+use events_schema::orders::{AgentMessage, ControllerMessage, FarEnd, Telemetry};
 use events_schema::{ExecutorId, JobId};
 use std::collections::BTreeMap;
 
@@ -40,6 +40,8 @@ pub(crate) struct Uplink {
     /// On which link it was asked for what is measured now, if anything is, and the last answer that waits to be said.
     measures_for: Option<u64>,
     measured: Option<(u64, Option<u64>)>,
+    /// The newest ask that came meanwhile, on this link.
+    measures_next: Option<(u64, FarEnd)>,
 }
 
 #[derive(Debug, Clone)]
@@ -71,6 +73,7 @@ impl Uplink {
             progress: BTreeMap::new(),
             measures_for: None,
             measured: None,
+            measures_next: None,
         }
     }
 }
@@ -105,13 +108,17 @@ impl Agent {
             ControllerMessage::ReportsTaken { through } => self.reports_taken(through),
             ControllerMessage::Heartbeat { term } => self.heard_controller(term),
             ControllerMessage::Alive => {}
-            // Another is not begun beside one that takes long: whoever asked for that has given it up, and will ask again.
-            ControllerMessage::MeasureLink { number, far_end } => {
-                if self.uplink.measures_for.is_none() {
-                    self.uplink.measures_for = Some(self.uplink.newest);
-                    self.outs.push(Out::MeasureLink { number, far_end });
-                }
-            }
+            ControllerMessage::MeasureLink { number, far_end } => self.measure_link(number, far_end),
+        }
+    }
+
+    /// Two at a time would disturb each other: another is begun when the one that was asked for before, on a link that is lost perhaps, is done.
+    fn measure_link(&mut self, number: u64, far_end: FarEnd) {
+        if self.uplink.measures_for.is_some() {
+            self.uplink.measures_next = Some((number, far_end));
+        } else {
+            self.uplink.measures_for = Some(self.uplink.newest);
+            self.outs.push(Out::MeasureLink { number, far_end });
         }
     }
 
@@ -120,6 +127,9 @@ impl Agent {
         let asked_on = self.uplink.measures_for.take();
         if asked_on == Some(self.uplink.newest) && matches!(self.uplink.state, Link::Up(_)) {
             self.uplink.measured = Some((number, bytes_per_s));
+        }
+        if let Some((number, far_end)) = self.uplink.measures_next.take() {
+            self.measure_link(number, far_end);
         }
     }
 
@@ -135,6 +145,7 @@ impl Agent {
         self.uplink.telemetry.clear();
         self.uplink.progress.clear();
         self.uplink.measured = None;
+        self.uplink.measures_next = None;
         if end == LinkEnd::GivenUp && self.phase == Phase::Serving {
             self.outs.push(Out::Note(Note::GivenUp));
             self.end_all(Phase::Rejoining);

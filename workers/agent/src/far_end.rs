@@ -83,11 +83,15 @@ async fn serve(mut stream: TcpStream, key: &[u8; 16]) -> io::Result<()> {
 
 /// Measures the link to another server: bytes per second in the slower direction. None if it cannot be reached, or nothing that comes tells.
 pub(crate) async fn measure(far_end: &FarEnd) -> Option<u64> {
-    let down = timeout(DIRECTION_TIMEOUT, down(far_end)).await.ok()?;
-    let down = down.inspect_err(|error| tracing::debug!(?far_end, %error, "a link was not measured")).ok()?;
-    let up = timeout(DIRECTION_TIMEOUT, up(far_end)).await.ok()?;
-    let up = up.inspect_err(|error| tracing::debug!(?far_end, %error, "a link was not measured")).ok()?;
+    let down = direction(far_end, down(far_end)).await;
+    let up = direction(far_end, up(far_end)).await;
     of_directions(down, up)
+}
+
+/// What one direction came to, in its time: a slow one says enough though the other fails.
+async fn direction(far_end: &FarEnd, read: impl Future<Output = io::Result<Option<u64>>>) -> Option<u64> {
+    let read = timeout(DIRECTION_TIMEOUT, read).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    read.inspect_err(|error| tracing::debug!(?far_end, %error, "a link was not measured")).ok().flatten()
 }
 
 async fn connect(far_end: &FarEnd, asked: u8) -> io::Result<TcpStream> {
@@ -174,5 +178,22 @@ mod tests {
         shutdown.cancel();
         serving.await.unwrap();
         assert_eq!(measure(&far_end).await, None, "nobody is there");
+    }
+
+    /// Who listens sends some 10 MB a second, and takes nothing.
+    #[tokio::test]
+    async fn a_direction_that_is_slow_says_enough_though_the_other_fails() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let far_end = FarEnd { address: listener.local_addr().unwrap().to_string(), key: [7; 16] };
+        let sends = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let piece = incompressible();
+            while stream.write_all(&piece).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(6)).await;
+            }
+        });
+        let rate = measure(&far_end).await;
+        assert!(rate.is_some_and(|rate| rate < workers_agent_core::BURST_BYTES_MAX * 10), "{rate:?}");
+        sends.abort();
     }
 }

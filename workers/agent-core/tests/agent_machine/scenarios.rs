@@ -476,8 +476,10 @@ fn a_link_is_measured_one_at_a_time_and_said_to_who_asked() {
     let begun = |outs: &[Out]| outs.iter().filter(|out| matches!(out, Out::MeasureLink { .. })).count();
     assert_eq!(begun(&play.link(ask(1))), 1);
     assert_eq!(begun(&play.link(ask(2))), 0, "one is under way");
+    assert_eq!(begun(&play.link(ask(3))), 0, "one is under way");
     let outs = play.happens(In::LinkMeasured { number: 1, bytes_per_s: Some(5) });
-    assert_eq!(said(&outs), [(1, Some(5))]);
+    assert_eq!((said(&outs), begun(&outs)), (vec![(1, Some(5))], 1), "then the newest");
+    assert_eq!(said(&play.happens(In::LinkMeasured { number: 3, bytes_per_s: Some(6) })), [(3, Some(6))]);
     // Another controller numbers its own.
     assert_eq!(begun(&play.link(ask(3))), 1);
     play.link(LinkWord::Down(LinkEnd::Broken));
@@ -489,8 +491,8 @@ fn a_link_is_measured_one_at_a_time_and_said_to_who_asked() {
     play.link(LinkWord::Down(LinkEnd::Broken));
     play.now += 2_000;
     play.connect();
-    assert_eq!(begun(&play.link(ask(1))), 0, "one is under way");
-    assert_eq!(said(&play.happens(In::LinkMeasured { number: 1, bytes_per_s: Some(5) })), []);
-    assert_eq!(begun(&play.link(ask(2))), 1);
+    assert_eq!(begun(&play.link(ask(2))), 0, "one is under way");
+    let outs = play.happens(In::LinkMeasured { number: 1, bytes_per_s: Some(5) });
+    assert_eq!((said(&outs), begun(&outs)), (vec![], 1), "and what is asked for on the new one is begun after it");
     assert_eq!(said(&play.happens(In::LinkMeasured { number: 2, bytes_per_s: Some(5) })), [(2, Some(5))]);
 }
