@@ -502,8 +502,13 @@ impl CellMachine {
                 seen.push(Input::Report(record));
             }
         }
+        let (mut seen_by_watch, state, at) = (Vec::new(), &lead.fold.state, self.clock.at(self.now_ms));
+        if well {
+            seen_by_watch.extend(self.watch.look(self.now_ms, state));
+            seen_by_watch.extend(self.watch.look_at_links(self.now_ms, at, state, &mut self.survey));
+        }
         let mut found = self.survey.take_found();
-        for report in if well { self.watch.look(self.now_ms, &lead.fold.state) } else { Vec::new() } {
+        for report in seen_by_watch {
             let (Report::JobStalled { job, .. }
             | Report::MemberStraggles { executor: ExecutorId { job, .. }, .. }
             | Report::MemberKeepsUp { executor: ExecutorId { job, .. } }) = &report

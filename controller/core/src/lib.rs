@@ -20,6 +20,7 @@ mod explain;
 pub mod invariants;
 pub mod limits;
 pub mod orders;
+mod pace;
 pub mod policy;
 pub mod state;
 pub mod straggle;

@@ -98,6 +98,10 @@ impl Stragglers {
             let steady = count(&mut window.steady, executor, steady) >= WINDOWS;
             let said = self.said_ms.get(executor).is_some_and(|said| now_ms.saturating_sub(*said) < SAID_AGAIN_MS);
             let known = job.stragglers.get(executor);
+            // What its link takes is in nobody's gradient: whether that is over, `pace.rs` says.
+            if known.is_some_and(|known| known.cause == Some(StragglerCause::Network)) {
+                continue;
+            }
             let reads_slowly = known.is_some_and(|known| known.cause == Some(StragglerCause::Data));
             let report = match known.is_some() {
                 false if slow && !said => {

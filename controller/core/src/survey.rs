@@ -1,8 +1,8 @@
 //! Which link between two servers is measured next: one at a time in a cell, so that no two disturb each other. Pure, and not part of the state: that a
 //! link carries what it should is never logged, and a controller that takes over asks anew.
 //!
-//! Every server is asked once it is there, and now and then. What is slow is measured again, then over another server, because of one pair nobody can say
-//! which of the two it is; that comes out as a report, `LinkSurveyed`, and what it means for jobs is decided in `decide/bandwidth.rs`. Who measures, and how
+//! Every server is asked once it is there, and now and then; at once, if the steps of a job there became longer (`pace.rs`). What is slow is measured
+//! again, then over another server, because of one pair nobody can say which of the two it is; that comes out as a report, `LinkSurveyed`, and what it means for jobs is decided in `decide/bandwidth.rs`. Who measures, and how
 //! much is sent for it: `workers/agent-core/src/burst.rs`.
 
 use crate::limits::{LINK_AGAIN_BEFORE_MS, LINK_AVOID_MS_MIN};
@@ -14,6 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A slow link is measured so often, and the best counts: a process that stands still for a moment, or another's burst, makes no link slow.
 const MEASURED_MAX: u32 = 2;
+/// Where somebody waits for it, what could not be measured is tried again, so often in all for each other server: beside a job's steps a burst is cut short
+/// now and then.
+const TRIED_MAX: u32 = 4;
+/// What is read of one link beside steps scatters by so many times.
+const TIMES_SCATTERED: u64 = 4;
 /// Other servers that a server's link is measured over: of two it is its own that is slow.
 const PEERS_MAX: usize = 2;
 /// Streams that end before their answer comes, within one turn: whose stream opens again and again is not asked again and again, while others wait.
@@ -24,6 +29,9 @@ const ANSWER_MS: u64 = 5_000;
 const AGAIN_MS: u64 = 3_600_000;
 /// The same where it was slow, or nothing could be measured: shortly before what is known of it is not counted on any more.
 const AGAIN_SLOW_MS: u64 = LINK_AVOID_MS_MIN - LINK_AGAIN_BEFORE_MS;
+/// The second of these doubles so often at most, where turns tell nothing: then it is longer than the first.
+const DOUBLED_MAX: u32 = 4;
+const _: () = assert!(AGAIN_SLOW_MS << DOUBLED_MAX >= AGAIN_MS);
 
 /// Who is due is looked for so often, among all servers.
 const LOOK_INTERVAL_MS: u64 = 200;
@@ -36,19 +44,64 @@ struct Surveyed {
     due_ms: u64,
     /// Whom it was measured over in this turn; the last one may be measured over again.
     over: Vec<ServerId>,
-    /// How often it was over that one, and the best of it.
+    /// How often it was over that one, how often in vain, and the best of it.
     measured: u32,
+    in_vain: u32,
     best_bytes_per_s: u64,
+    /// What was read over the one before.
+    before_bytes_per_s: u64,
     /// How many answers of this turn its stream ended before.
     lost: u32,
+    /// Whether this turn told anything, and how many in a row before it did not.
+    told: bool,
+    untold: u32,
+    /// Somebody waits for what this turn tells: it is the next.
+    hurried: bool,
     /// How often others were measured over it.
     served: u64,
 }
 
 impl Surveyed {
+    fn new(far_end: FarEnd) -> Self {
+        Self {
+            far_end,
+            due_ms: 0,
+            over: Vec::new(),
+            measured: 0,
+            in_vain: 0,
+            best_bytes_per_s: 0,
+            before_bytes_per_s: 0,
+            lost: 0,
+            told: false,
+            untold: 0,
+            hurried: false,
+            served: 0,
+        }
+    }
+
     fn end_turn(&mut self, due_ms: u64) {
-        (self.due_ms, self.measured, self.best_bytes_per_s, self.lost) = (due_ms, 0, 0, 0);
+        (self.due_ms, self.measured, self.in_vain, self.lost) = (due_ms, 0, 0, 0);
+        (self.best_bytes_per_s, self.before_bytes_per_s) = (0, 0);
+        (self.told, self.untold, self.hurried) = (false, 0, false);
         self.over.clear();
+    }
+
+    /// Of a turn that told of no fast link the next one comes soon; where nothing could be measured, as of servers that cannot reach each other, later
+    /// each time.
+    fn end_soon(&mut self, now_ms: u64) {
+        let untold = if self.told { 0 } else { self.untold.saturating_add(1) };
+        let pause_ms = AGAIN_SLOW_MS << untold.saturating_sub(1).min(DOUBLED_MAX);
+        self.end_turn(now_ms + pause_ms.min(AGAIN_MS));
+        self.untold = untold;
+    }
+
+    /// What is said of the link over the last one. Beside a job's steps the same link reads otherwise each time, so over two other servers it is taken for
+    /// the server's own if both readings are slow and about as slow.
+    fn taken_for_one_link(&self, is_fast: bool) -> u64 {
+        let (before, best) = (self.before_bytes_per_s, self.best_bytes_per_s);
+        let alike = |one: u64, other: u64| one <= other.saturating_mul(TIMES_SCATTERED);
+        let is_same = self.hurried && !is_fast && best > 0 && before > 0 && alike(before, best) && alike(best, before);
+        if is_same { before } else { best }
     }
 
     fn is_in_turn(&self) -> bool {
@@ -91,15 +144,30 @@ impl Survey {
     pub fn hello(&mut self, server: &ServerId, far_end: Option<FarEnd>) {
         match far_end {
             Some(far_end) if self.servers.get(server).is_none_or(|known| known.far_end != far_end) => {
-                let (due_ms, over, measured, best_bytes_per_s) = (0, Vec::new(), 0, 0);
-                let surveyed = Surveyed { far_end, due_ms, over, measured, best_bytes_per_s, lost: 0, served: 0 };
-                self.servers.insert(server.clone(), surveyed);
+                self.servers.insert(server.clone(), Surveyed::new(far_end));
             }
             Some(_) => {}
             None => drop(self.servers.remove(server)),
         }
         self.no_answer_comes(server);
         self.look_ms = 0;
+    }
+
+    /// Somebody waits for what is to be said of these servers' links: they are measured next, one after the other.
+    pub fn hurry(&mut self, now_ms: u64, servers: &BTreeSet<ServerId>) {
+        for server in servers {
+            if let Some(surveyed) = self.servers.get_mut(server) {
+                (surveyed.due_ms, surveyed.hurried) = (surveyed.due_ms.min(now_ms), true);
+            }
+        }
+        self.look_ms = 0;
+    }
+
+    /// Whether all was said that these servers' turns tell.
+    #[must_use]
+    pub fn has_measured(&self, servers: &BTreeSet<ServerId>) -> bool {
+        let hurried = |server: &ServerId| self.servers.get(server).is_some_and(|surveyed| surveyed.hurried);
+        self.found.is_empty() && !servers.iter().any(hurried)
     }
 
     /// Nobody speaks for a server any more, for a moment or for good; in the first case what was measured stays.
@@ -117,8 +185,8 @@ impl Survey {
         let Some(surveyed) = self.servers.get_mut(&asked.server) else { return };
         surveyed.lost += 1;
         if surveyed.lost > LOST_MAX {
-            surveyed.end_turn(asked.until_ms + AGAIN_SLOW_MS);
-        } else if surveyed.measured == 0 {
+            surveyed.end_soon(asked.until_ms);
+        } else if surveyed.measured + surveyed.in_vain == 0 {
             surveyed.over.pop();
         }
     }
@@ -147,22 +215,22 @@ impl Survey {
         let known =
             |server: &ServerId| state.links.get(server).is_some_and(|link| link.is_known_for(at, LINK_AGAIN_BEFORE_MS));
         let is_due = |(server, surveyed): &(&ServerId, &Surveyed)| {
-            surveyed.due_ms <= now_ms && there(server) && (surveyed.is_in_turn() || !known(server))
+            surveyed.due_ms <= now_ms && there(server) && (surveyed.is_in_turn() || surveyed.hurried || !known(server))
         };
-        let due =
-            self.servers.iter().filter(is_due).min_by_key(|(_, surveyed)| (!surveyed.is_in_turn(), surveyed.due_ms));
+        let order = |surveyed: &Surveyed| (!surveyed.is_in_turn(), !surveyed.hurried, surveyed.due_ms);
+        let due = self.servers.iter().filter(is_due).min_by_key(|(_, surveyed)| order(surveyed));
         let server = due.map(|(server, _)| server.clone())?;
-        let again = self.servers.get(&server).filter(|surveyed| surveyed.measured > 0);
+        let again = self.servers.get(&server).filter(|surveyed| surveyed.measured + surveyed.in_vain > 0);
         let peer = match again.and_then(|surveyed| surveyed.over.last()).filter(|peer| there(peer)) {
             Some(peer) => Some(peer.clone()),
             None => self.peer(&server, at, state, there),
         };
         let (Some(peer), Some(surveyed)) = (peer, self.servers.get_mut(&server)) else {
-            self.servers.get_mut(&server)?.end_turn(now_ms + AGAIN_SLOW_MS);
+            self.servers.get_mut(&server)?.end_soon(now_ms);
             return None;
         };
         if surveyed.over.last() != Some(&peer) {
-            (surveyed.measured, surveyed.best_bytes_per_s) = (0, 0);
+            (surveyed.measured, surveyed.in_vain, surveyed.best_bytes_per_s) = (0, 0, 0);
             surveyed.over.push(peer.clone());
         }
         self.numbers += 1;
@@ -217,17 +285,22 @@ impl Survey {
         let Some(surveyed) = self.servers.get_mut(server) else { return };
         let Some(peer) = surveyed.over.last().cloned() else { return };
         surveyed.best_bytes_per_s = surveyed.best_bytes_per_s.max(bytes_per_s.unwrap_or(0));
-        surveyed.measured = if bytes_per_s.is_some() { surveyed.measured + 1 } else { MEASURED_MAX };
-        let best = surveyed.best_bytes_per_s;
-        let is_fast = best >= LINK_FAST_BYTES_PER_S;
-        if !is_fast && surveyed.measured < MEASURED_MAX {
+        match bytes_per_s {
+            Some(_) => surveyed.measured += 1,
+            None => surveyed.in_vain += 1,
+        }
+        let is_fast = surveyed.best_bytes_per_s >= LINK_FAST_BYTES_PER_S;
+        let in_vain_max = if surveyed.hurried { TRIED_MAX } else { 1 };
+        if !is_fast && surveyed.measured < MEASURED_MAX && surveyed.in_vain < in_vain_max {
             return;
         }
-        surveyed.measured = 0;
+        let best = surveyed.taken_for_one_link(is_fast);
+        (surveyed.measured, surveyed.in_vain, surveyed.before_bytes_per_s) = (0, 0, best);
+        surveyed.told |= best > 0;
         if is_fast {
             surveyed.end_turn(now_ms + AGAIN_MS);
         } else if surveyed.over.len() >= PEERS_MAX {
-            surveyed.end_turn(now_ms + AGAIN_SLOW_MS);
+            surveyed.end_soon(now_ms);
         }
         if best == 0 {
             return;
@@ -448,6 +521,70 @@ mod tests {
         assert!(play.survey.next(play.now_ms + ANSWER_MS, play.at(), &play.state).is_none_or(|next| next != ask));
         play.survey.answered(play.now_ms, &ask.server, ask.number, Some(SLOW));
         assert_eq!(play.survey.take_found(), [], "too late");
+    }
+
+    #[test]
+    fn turns_that_tell_nothing_come_ever_more_rarely() {
+        let mut play = Play::new(&["a", "b", "c"], |_, _| None);
+        play.run();
+        play.asked();
+        let (mut pauses_ms, mut last_ms) = (Vec::new(), play.now_ms);
+        while pauses_ms.len() < 6 {
+            play.now_ms += 5_000;
+            play.run();
+            if play.asked().iter().any(|ask| ask.starts_with("a-")) {
+                pauses_ms.push((play.now_ms - last_ms) / 60_000);
+                last_ms = play.now_ms;
+            }
+        }
+        assert_eq!(pauses_ms, [4, 9, 19, 38, 60, 60]);
+        // Once one tells something the next comes as soon as ever.
+        play.carries = |_, _| Some(SLOW);
+        play.now_ms += AGAIN_MS;
+        assert!(!play.run().is_empty());
+        assert!(play.survey.servers.values().all(|surveyed| surveyed.due_ms <= play.now_ms + AGAIN_SLOW_MS));
+    }
+
+    #[test]
+    fn those_that_somebody_waits_for_are_measured_next_also_if_they_are_known() {
+        let mut play = Play::new(&["a", "b", "c", "d"], |_, _| Some(FAST));
+        play.run();
+        play.asked();
+        let until = play.at().plus_ms(LINK_AVOID_MS_MIN);
+        play.state.links.insert(server("c"), Link { from: Vec::new(), bytes_per_s: FAST, until, found: 0 });
+        play.joins("d", 2);
+        let servers = BTreeSet::from(["b", "c"].map(server));
+        play.survey.hurry(play.now_ms, &servers);
+        assert!(!play.survey.has_measured(&servers));
+        let of = |ask: String| ask.split_once('-').unwrap().0.to_owned();
+        play.run();
+        let asked: Vec<String> = play.asked().into_iter().map(of).collect();
+        assert_eq!(asked, ["b", "c"], "before who has just joined, over whom one of them was");
+        assert!(play.survey.has_measured(&servers));
+    }
+
+    /// As was read of a link of 40 Mbit/s beside a job whose steps waited for it: nothing at first, then 2.5 MB/s over one server and 0.7 over another.
+    #[test]
+    fn what_is_read_beside_steps_is_tried_again_and_taken_for_one_link_though_it_scatters() {
+        let carries = |of: &str, over: &str| match (of, over) {
+            ("c", "a") | ("a", "c") => Some(2_508_710),
+            ("c", "b") | ("b", "c") => Some(739_916),
+            _ => Some(FAST),
+        };
+        let mut play = Play::new(&["a", "b", "c"], |_, _| Some(FAST));
+        play.run();
+        play.asked();
+        let servers = BTreeSet::from(["c"].map(server));
+        play.survey.hurry(play.now_ms, &servers);
+        for _ in 1..TRIED_MAX {
+            let ask = play.survey.next(play.now_ms, play.at(), &play.state).unwrap();
+            play.survey.answered(play.now_ms, &ask.server, ask.number, None);
+            assert!(!play.survey.has_measured(&servers));
+        }
+        play.carries = carries;
+        let of_c: Vec<u64> = play.run().into_iter().filter(|(of, ..)| of == "c").map(|(.., rate)| rate).collect();
+        assert!(of_c.len() == PEERS_MAX && of_c[0] == of_c[1], "{of_c:?}");
+        assert!(play.survey.has_measured(&servers));
     }
 
     #[test]

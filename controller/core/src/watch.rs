@@ -5,13 +5,15 @@
 //! silence is no stall: an executor that is not heard is for its agent, and an agent for its lease.
 
 use crate::limits::COPY_BYTES_PER_MS_ADMITTED;
+use crate::pace::Paces;
 use crate::state::{Job, JobPhase, State};
 use crate::straggle::Stragglers;
+use crate::survey::Survey;
 use events_schema::control::{Gradients, Phase, Progress, WaitsFor};
 use events_schema::fact::{Blamed, StallCause};
 use events_schema::job::Determinism;
 use events_schema::report::Report;
-use events_schema::{ExecutorId, JobId, Rank, Step};
+use events_schema::{ExecutorId, JobId, Rank, Step, TimeMs};
 use std::collections::BTreeMap;
 
 /// All members wait for each other and nothing moves: far longer than any message takes, far shorter than anybody waits for a job.
@@ -110,6 +112,7 @@ pub struct Watch {
     executors: BTreeMap<ExecutorId, Heard>,
     jobs: BTreeMap<JobId, Watched>,
     stragglers: Stragglers,
+    paces: Paces,
 }
 
 impl Watch {
@@ -173,6 +176,21 @@ impl Watch {
             {
                 reports.extend(self.stragglers.look(now_ms, job, known, totals));
             }
+        }
+        reports
+    }
+
+    /// Whose link has made the steps of its job longer, or does no more; what is not known of links, the survey is asked for.
+    pub fn look_at_links(&mut self, now_ms: u64, at: TimeMs, state: &State, survey: &mut Survey) -> Vec<Report> {
+        let running = |job: &JobId| state.job(job).is_some_and(|job| matches!(job.phase, JobPhase::Running(..)));
+        self.paces.retain(running);
+        let mut reports = Vec::new();
+        for (id, job) in state.placed_jobs().filter(|(id, _)| running(id)) {
+            let members = job.active().into_iter().flat_map(|active| &active.members);
+            let heard = members.filter_map(|member| Some((member, self.executors.get(member)?)));
+            let just_now = heard.filter(|(_, heard)| now_ms.saturating_sub(heard.at_ms) <= HEARD_MS);
+            let said = just_now.map(|(member, heard)| (member, &heard.progress)).collect();
+            reports.extend(self.paces.look((now_ms, at), (id, job), &said, (state, &mut *survey)));
         }
         reports
     }

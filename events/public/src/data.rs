@@ -361,9 +361,9 @@ data! {
         executor: String,
         /// Where it is.
         slot: String,
-        /// How long the gradient of one logical worker takes it, in microseconds.
+        /// How long the gradient of one logical worker takes it, in microseconds; with the cause `network`, how long a step takes all of them.
         unit_us: u64,
-        /// How long it takes the others: their median, in microseconds.
+        /// How long it takes the others: their median, in microseconds; with the cause `network`, how long a step took before.
         peers_unit_us: u64,
         /// What takes it longer; absent if its build did not say.
         #[serde(skip_serializing_if = "Option::is_none")]

@@ -540,6 +540,7 @@ impl From<fact::StragglerCause> for StragglerCause {
         match cause {
             fact::StragglerCause::Compute => StragglerCause::Compute,
             fact::StragglerCause::Data => StragglerCause::Data,
+            fact::StragglerCause::Network => StragglerCause::Network,
         }
     }
 }

@@ -102,6 +102,8 @@ words! {
         Compute,
         /// It waits for rows.
         Data,
+        /// Its link became slow: nobody's gradient takes longer, and everybody's step does.
+        Network,
     }
     /// Why a newcomer did not come in.
     GrowthFailure {

@@ -616,7 +616,7 @@ pub enum Fact {
         #[n(2)]
         noticed: LossNotice,
     },
-    /// A member takes far longer for a gradient than the others, which wait for it. It hosts fewer ranks then, as far as it can.
+    /// A member takes far longer for a gradient than the others, which wait for it, or its link does. It hosts fewer ranks then, as far as it can and that helps.
     #[n(45)]
     MemberStraggles {
         #[n(0)]
@@ -624,10 +624,10 @@ pub enum Fact {
         /// Where it is.
         #[n(1)]
         slot: SlotId,
-        /// How long one rank's gradient takes it, in microseconds.
+        /// How long one rank's gradient takes it, in microseconds; because of its link: how long a step takes everybody.
         #[n(2)]
         unit_us: u64,
-        /// How long it takes the others: their median.
+        /// How long it takes the others: their median; because of a link: how long a step took before.
         #[n(3)]
         peers_unit_us: u64,
         /// What takes it longer; not known of members of earlier builds.
@@ -1263,6 +1263,9 @@ pub enum StragglerCause {
     /// It waits for rows.
     #[n(1)]
     Data,
+    /// Its link became slow: nobody's gradient takes longer, and everybody's step does.
+    #[n(2)]
+    Network,
 }
 
 /// Why a newcomer did not come in.

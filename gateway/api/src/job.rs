@@ -532,9 +532,9 @@ pub struct Straggler {
     /// Since when that is known.
     #[schemars(with = "Time")]
     pub since: String,
-    /// How long one rank's gradient took it then, in microseconds.
+    /// How long one rank's gradient took it then, in microseconds; with the cause `network`, how long a step took all of them.
     pub unit_us: u64,
-    /// How long it took the others: their median.
+    /// How long it took the others: their median; with the cause `network`, how long a step took before.
     pub peers_unit_us: u64,
     /// What took it longer; absent if its build did not say.
     #[serde(skip_serializing_if = "Option::is_none")]

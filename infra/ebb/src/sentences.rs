@@ -62,6 +62,13 @@ pub fn sentence(event: &Value) -> String {
         }
         "generation.abandoned" => format!("membership {} is given up: {}", word("generation"), cause("cause")),
         "generation.peers_missing" => format!("{} cannot reach {}", word("by"), word("peers")),
+        "generation.member_straggles" if data["cause"] == "network" => format!(
+            "{} on {} straggles: steps take {} µs instead of {} µs, because its link became slow",
+            word("executor"),
+            word("slot"),
+            word("unit_us"),
+            word("peers_unit_us")
+        ),
         "generation.member_straggles" => format!(
             "{} on {} straggles: {} µs for what takes the others {} µs{}",
             word("executor"),

@@ -114,6 +114,13 @@ impl Sentence for GrowthPaused {
 impl Sentence for Straggler {
     fn sentence(&self) -> String {
         let why = match &self.cause {
+            Some(Word::Known(StragglerCause::Network)) => {
+                let (executor, slot, step_us, before_us) =
+                    (&self.executor, &self.slot, self.unit_us, self.peers_unit_us);
+                return format!(
+                    "{executor} on {slot} straggles: steps take {step_us} µs instead of {before_us} µs, because its link became slow"
+                );
+            }
             None => String::new(),
             Some(Word::Known(StragglerCause::Compute)) => ", because it computes more slowly".to_owned(),
             Some(Word::Known(StragglerCause::Data)) => ", because it waits for rows".to_owned(),

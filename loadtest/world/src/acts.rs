@@ -1,6 +1,6 @@
 //! What the entries of a schedule do to the world, and the healing, after which the core has no faults any more.
 
-use crate::schedule::{Act, Place};
+use crate::schedule::{Act, Place, SlowLink};
 use crate::time::At;
 use crate::world::{Begin, CONTROL, Event, Over, Pid, World};
 use events_schema::batch::InputStream;
@@ -61,9 +61,8 @@ impl World {
             | Act::SlowStore { .. }
             | Act::ListLate { .. }
             | Act::DamageCheckpoint { .. } => self.store_acts(act),
-            Act::Cut { .. } | Act::ResetLinks { .. } | Act::ForgetConnections { .. } | Act::SlowLinks { .. } => {
-                self.net_acts(act)
-            }
+            Act::Cut { .. } | Act::ResetLinks { .. } | Act::ForgetConnections { .. } => self.net_acts(act),
+            Act::SlowLinks { .. } | Act::SlowLinkOf { .. } => self.net_acts(act),
             _ => self.host_acts(act),
         };
         // What met nobody says nothing.
@@ -183,6 +182,9 @@ impl World {
             }
             Act::ResetLinks { from, to } => return self.reset_links(from, to),
             Act::ForgetConnections { at, other } => return self.forget_connections(at, other),
+            Act::SlowLinkOf { server, bytes_per_s } => {
+                self.net.slow_link = Some((SlowLink { server, bytes_per_s }, self.now()));
+            }
             Act::SlowLinks { times, for_ms } => (self.net.slow, self.net.slow_until) = (times, self.until(for_ms)),
             _ => return false,
         }

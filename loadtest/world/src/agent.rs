@@ -163,7 +163,7 @@ impl World {
             there && self.net.is_whole(place, *other) && self.net.is_whole(*other, place)
         });
         let times = if self.now() < self.net.slow_until { self.net.slow.max(1) } else { 1 };
-        let bytes_per_s = other.map(|other| self.schedule.setup.bytes_per_s([place, other]) / times);
+        let bytes_per_s = other.map(|other| self.net.bytes_per_s(&self.schedule.setup, [place, other]) / times);
         let burst_us = |bytes_per_s: u64| {
             let whole_us = BURST_BYTES_MAX * 1_000_000 / bytes_per_s.max(1);
             2 * whole_us.min(BURST_TIME_MAX.as_micros() as u64) + 8 * self.schedule.setup.latency_us

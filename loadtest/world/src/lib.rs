@@ -24,6 +24,7 @@ pub mod random;
 pub mod run;
 pub mod schedule;
 pub mod shrink;
+pub mod slow_links;
 pub mod time;
 pub mod weather;
 pub mod world;

@@ -3,7 +3,7 @@
 //! power says nothing to the other ends: those stay half open.
 
 use crate::numbers::Element;
-use crate::schedule::Place;
+use crate::schedule::{Place, Setup, SlowLink};
 use crate::time::At;
 use crate::world::{CONTROL, Event, Input, Pid, World};
 use events_schema::orders::{AgentMessage, ControllerMessage};
@@ -89,6 +89,8 @@ pub struct Net {
     cuts: BTreeMap<(Place, Place), u32>,
     pub slow: u64,
     pub slow_until: At,
+    /// A server whose links became slow, and when.
+    pub slow_link: Option<(SlowLink, At)>,
 }
 
 impl Net {
@@ -96,6 +98,14 @@ impl Net {
     #[must_use]
     pub fn is_whole(&self, from: Place, to: Place) -> bool {
         !self.cuts.contains_key(&(from, to))
+    }
+
+    /// What a connection between two hosts carries.
+    #[must_use]
+    pub fn bytes_per_s(&self, setup: &Setup, places: [Place; 2]) -> u64 {
+        let became = self.slow_link.map(|(slow, _)| slow);
+        let slow = [setup.slow_link, became].into_iter().flatten().filter(|slow| slow.is_between(places));
+        slow.map(|slow| slow.bytes_per_s).chain([setup.link_bytes_per_s]).min().unwrap_or(1)
     }
 
     /// One connection.
@@ -202,7 +212,9 @@ impl World {
         };
         let jitter_us = self.schedule.setup.jitter_us;
         let later_us = if jitter_us > 0 { self.random.below(jitter_us) } else { 0 };
-        let bytes_per_s = self.schedule.setup.bytes_per_s([conn.ends[0].place, conn.ends[1].place]);
+        let places = [conn.ends[0].place, conn.ends[1].place];
+        let bytes_per_s = self.net.bytes_per_s(&self.schedule.setup, places);
+        let Some(conn) = self.net.conns.get_mut(&id) else { return };
         let wire = &mut conn.wires[from];
         let sent = wire.busy_until.max(now).plus_us(bytes * 1_000_000 * times / bytes_per_s);
         wire.busy_until = sent;

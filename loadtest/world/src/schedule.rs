@@ -78,13 +78,6 @@ impl Setup {
         workers_member::behind_max(elements(REPLICA), elements(PARAMETERS))
     }
 
-    /// What a connection between two hosts carries.
-    #[must_use]
-    pub fn bytes_per_s(&self, between: [Place; 2]) -> u64 {
-        let slow = self.slow_link.filter(|slow| between[0] != between[1] && between.contains(&(slow.server + 1)));
-        slow.map_or(self.link_bytes_per_s, |slow| slow.bytes_per_s)
-    }
-
     /// Whether every job is promised to run on the core: its policy gives each its minimum, and there is room for all of them.
     #[must_use]
     pub fn grants_all(&self) -> bool {
@@ -110,6 +103,14 @@ pub struct SlowLink {
     pub server: u16,
     /// What each of them carries, one way.
     pub bytes_per_s: u64,
+}
+
+impl SlowLink {
+    /// Whether a connection between two hosts is one of its links.
+    #[must_use]
+    pub fn is_between(&self, places: [Place; 2]) -> bool {
+        places[0] != places[1] && places.contains(&(self.server + 1))
+    }
 }
 
 /// One job.
@@ -249,6 +250,8 @@ pub enum Act {
     ForgetConnections { at: Place, other: Place },
     /// Links between executors are so many times slower for a while.
     SlowLinks { times: u64, for_ms: u64 },
+    /// A server's links to all others carry less from now on, for ever.
+    SlowLinkOf { server: u16, bytes_per_s: u64 },
     /// The log answers nothing for a while.
     StallLog { for_ms: u64 },
     /// Appends are done but not acknowledged.
@@ -313,6 +316,7 @@ impl Act {
             Act::ResetLinks { .. } => "reset_links",
             Act::ForgetConnections { .. } => "forget_connections",
             Act::SlowLinks { .. } => "slow_links",
+            Act::SlowLinkOf { .. } => "slow_link_of",
             Act::StallLog { .. } => "stall_log",
             Act::LoseAcknowledgements { .. } => "lose_acknowledgements",
             Act::AppendLate { .. } => "append_late",

@@ -1,5 +1,5 @@
 //! No job is slowed to a link: where one server's link carries no more than a tenth more than the gradients of a job's steps, and the job has its fewest slots
-//! elsewhere, no executor there becomes a member, or not for long.
+//! elsewhere, no executor there becomes a member, or not for long. Nor does one stay a member for long whose server's link becomes like that.
 //!
 //! Judged by what the link and the steps truly are; the controller has to have found it out.
 
@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 
 /// A member that came in before it was measured is let go within so long: a second of its copy, a decision and a step.
 const LET_GO_MS: u64 = 5_000;
+/// One whose link became slow is let go within so long: what is left of half a minute, two of them whose steps are long, bursts over two other servers for
+/// each that the job is on, and the time to leave that a plan gives.
+const FOUND_OUT_MS: u64 = 200_000;
 /// The least bandwidth, over the gradients, in thousandths.
 const BETA_MILLI: u64 = 1_100;
 
@@ -22,7 +25,9 @@ pub struct Slowed(BTreeMap<JobId, At>);
 impl World {
     /// Looks whether a job is slowed to a link.
     pub fn check_slowed(&mut self) {
-        let Some(slow) = self.schedule.setup.slow_link else { return };
+        let always = self.schedule.setup.slow_link.map(|slow| (slow, LET_GO_MS));
+        let became = self.net.slow_link.map(|(slow, _)| (slow, FOUND_OUT_MS));
+        let Some((slow, within_ms)) = always.or(became) else { return };
         let (now, truth) = (self.now(), &self.log.truth);
         let server = Self::server_at(slow.server + 1);
         let setup = &self.schedule.setup;
@@ -43,7 +48,7 @@ impl World {
         let known = std::mem::take(&mut self.checks.slowed.0);
         let slowed: BTreeMap<JobId, At> =
             slowed.map(|id| (id.clone(), known.get(&id).copied().unwrap_or(now))).collect();
-        if let Some((job, at)) = slowed.iter().find(|(_, at)| now > at.plus_ms(LET_GO_MS)) {
+        if let Some((job, at)) = slowed.iter().find(|(_, at)| now > at.plus_ms(within_ms)) {
             let detail = format!("{job} by {server} from {} ms on", at.since_ms(At(0)));
             self.found("no job is slowed to a link", detail);
         }

@@ -268,7 +268,7 @@ pub fn profiled(seed: u64) -> Schedule {
 }
 
 /// Two or three servers with a slot each, whose clocks are right, so that a job has a member on each.
-fn few_servers(random: &mut Random) -> Setup {
+pub(crate) fn few_servers(random: &mut Random) -> Setup {
     let mut setup = setup(random);
     let servers = random.between(2, u64::from(MEMBERS_SOME)) as u16;
     (setup.servers, setup.core_servers, setup.slots) = (servers, servers, 1);
@@ -277,7 +277,7 @@ fn few_servers(random: &mut Random) -> Setup {
 }
 
 /// A job of up to so many executors, which is not over before its schedule is.
-fn trains_on(max: u16, checkpoint_every: u64, compare_every: Option<u64>) -> JobSetup {
+pub(crate) fn trains_on(max: u16, checkpoint_every: u64, compare_every: Option<u64>) -> JobSetup {
     JobSetup {
         min: 1,
         max,
@@ -346,7 +346,7 @@ pub fn kinds() -> Vec<&'static str> {
     KINDS.iter().map(|(_, draw)| draw(&mut random, &setup, 0).name()).collect()
 }
 
-fn at(at_ms: u64, act: Act) -> Entry {
+pub(crate) fn at(at_ms: u64, act: Act) -> Entry {
     Entry { at_ms, when: None, of: 0, act }
 }
 
@@ -542,7 +542,7 @@ fn lasting_ms(random: &mut Random, setup: &Setup, server: u16) -> u64 {
     if server >= setup.core_servers && random.one_in(3) { FOR_EVER_MS } else { short_ms(random) }
 }
 
-fn server(random: &mut Random, setup: &Setup) -> u16 {
+pub(crate) fn server(random: &mut Random, setup: &Setup) -> u16 {
     random.below(u64::from(setup.servers)) as u16
 }
 

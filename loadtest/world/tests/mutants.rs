@@ -1,7 +1,7 @@
 //! A defect that was mended and is switched on again has to be found.
 #![allow(clippy::unwrap_used)]
 
-use loadtest_world::{Mutant, Mutants, run, weather};
+use loadtest_world::{Mutant, Mutants, run, slow_links, weather};
 
 /// The first of some seeds at which a mutant shows, with the property that it breaks.
 fn found_at(mutant: Mutant, seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
@@ -60,6 +60,43 @@ fn a_slow_link_is_found_out_by_a_newcomer_and_not_tried_again_at_once() {
     println!("{:?}", outcome.facts);
     assert_eq!((facts("LinkMeasured"), facts("GrowthPaused")), (2, 0), "{:?}", outcome.facts);
     assert_eq!(facts("ExecutorAssigned"), 2, "one stays, and one was let go: {:?}", outcome.facts);
+}
+
+/// Seeds of the family in which a link becomes slow under a job that trains.
+const SLOW_LATER: std::ops::Range<u64> = 0..100;
+
+/// It is said whose link it is, and its member goes elsewhere or is let go; nobody else is said to straggle, and all comes to rest.
+#[test]
+fn a_link_that_becomes_slow_is_found_out_and_done_without() {
+    let mut replaced = 0;
+    for seed in SLOW_LATER {
+        let schedule = slow_links::link_becomes_slow(seed);
+        let outcome = run(&schedule, &Mutants::default());
+        assert!(outcome.finding.is_none(), "seed {seed}: {:?} {:?}", outcome.finding, outcome.facts);
+        let facts = |kind: &str| outcome.facts.iter().filter(|((of, _), _)| of == kind).map(|(_, n)| n).sum::<u64>();
+        // Where a server is idle, it may be that one.
+        let any_idle = schedule.setup.jobs[0].max < schedule.setup.servers;
+        let (straggle, avoided) = (facts("MemberStraggles"), facts("SlotAvoided"));
+        assert!(straggle == 1 || any_idle && straggle == 0, "seed {seed}: {:?}", outcome.facts);
+        assert_eq!(avoided, if any_idle { straggle } else { 0 }, "seed {seed}: {:?}", outcome.facts);
+        replaced += avoided;
+    }
+    assert!(replaced > SLOW_LATER.end / 20, "{replaced} went elsewhere");
+}
+
+#[test]
+fn a_link_that_becomes_slow_and_that_nobody_measures_is_found() {
+    for mutant in [Mutant::NobodySurveysLinks, Mutant::NobodyWatches] {
+        let mutants = Mutants(vec![mutant]);
+        let all_train = |seed: &u64| {
+            let setup = slow_links::link_becomes_slow(*seed).setup;
+            setup.jobs[0].max == setup.servers
+        };
+        for seed in SLOW_LATER.filter(all_train).take(3) {
+            let finding = run(&slow_links::link_becomes_slow(seed), &mutants).finding.map(|finding| finding.property);
+            assert_eq!(finding.as_deref(), Some("no job is slowed to a link"), "seed {seed}: {mutant:?}");
+        }
+    }
 }
 
 /// Seeds of the family whose gradients take longer than anybody waits.

@@ -7,7 +7,7 @@
 //! ([decision 26](../../../../docs/decisions/0026-a-slow-link-is-found-out-once.md)). What was found counts for all jobs, each by its own gradient and
 //! step, for a while that doubles: so a link that is mended is found to be.
 
-use super::{Draft, generations, plan};
+use super::{Draft, generations, plan, slow_members};
 use crate::limits::{
     BETA_REFUSED_MILLI, LINK_AGAIN_BEFORE_MS, LINK_AVOID_MS_MIN, LINK_SUSPECTED_MS, NEWS_OF_SPEED_PERCENT,
 };
@@ -15,6 +15,7 @@ use crate::state::troubles::Pause;
 use crate::state::{Active, Job, Link, SlotKind, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, SlowLink, WaitCause};
 use events_schema::orders::LINK_FAST_BYTES_PER_S;
+use events_schema::stride::Stride;
 use events_schema::{ExecutorId, JobId, ServerId, SlotId, TimeMs};
 use std::collections::BTreeSet;
 
@@ -23,7 +24,7 @@ const FROM_MAX: usize = 4;
 
 /// What a job's members exchange: a gradient each update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stream {
+pub(super) struct Stream {
     gradient_bytes: u64,
     update_us: u64,
 }
@@ -31,13 +32,34 @@ struct Stream {
 impl Stream {
     /// Of a job that trains, once its executors and its steps have said so.
     fn of(state: &State, id: &JobId, job: &Job) -> Option<Self> {
-        let (active, placement) = (job.active()?, job.placement()?);
-        let members = u16::try_from(active.members.len()).unwrap_or(u16::MAX);
+        let members = u16::try_from(job.active()?.members.len()).unwrap_or(u16::MAX);
+        let by_size = &job.placement()?.step_us_by_size;
+        // A step that waits for a link says nothing of what others need: the one of before does.
+        let before_us = slow_members::of_links(job).map(|(_, known)| known.peers_unit_us).min();
+        // One that was told last may have been of members that are gone; those of fewer members are not shorter than those of more.
+        let of_more = || by_size.range(members..).next().map(|(_, step_us)| *step_us);
+        let told = || of_more().into_iter().chain(job.step_us).min();
+        Self::with_step(state, id, job, before_us.or_else(|| by_size.get(&members).copied()).or_else(told)?)
+    }
+
+    /// Of a job that trains, if a step takes so long.
+    pub fn with_step(state: &State, id: &JobId, job: &Job, step_us: u64) -> Option<Self> {
         // An update sends one gradient, however many steps it takes.
-        let step_us = placement.step_us_by_size.get(&members).copied().or(job.step_us)?;
-        let update_us = step_us.saturating_mul(active.proposal.stride.steps());
+        let update_us = step_us.saturating_mul(job.active()?.proposal.stride.steps());
         let gradient_bytes = gradient_bytes(state, id)?;
         (update_us > 0).then_some(Self { gradient_bytes, update_us })
+    }
+
+    /// How long a step takes that waits for a link, at the least.
+    pub fn step_over_us(self, bytes_per_s: u64, stride: Stride) -> u64 {
+        let us = u128::from(self.gradient_bytes) * 1_000_000 / u128::from(bytes_per_s.max(1));
+        u64::try_from(us).unwrap_or(u64::MAX) / stride.steps()
+    }
+
+    /// A link that is too slow for it.
+    pub fn slow_link(self, server: ServerId, bytes_per_s: u64) -> SlowLink {
+        let (gradient_bytes_per_s, beta_milli) = (self.bytes_per_s(), self.beta_milli(bytes_per_s));
+        SlowLink { server, bytes_per_s, gradient_bytes_per_s, beta_milli }
     }
 
     fn bytes_per_s(self) -> u64 {
@@ -51,7 +73,7 @@ impl Stream {
     }
 
     /// Whether a member with such a link keeps up with the others' steps.
-    fn fits(self, bytes_per_s: u64) -> bool {
+    pub fn fits(self, bytes_per_s: u64) -> bool {
         self.beta_milli(bytes_per_s) > BETA_REFUSED_MILLI
     }
 }
@@ -66,8 +88,15 @@ fn servers_of(state: &State, active: &Active) -> BTreeSet<ServerId> {
     state.executors.each(active.members.iter()).flatten().map(|executor| executor.slot.server.clone()).collect()
 }
 
+/// The same without those whose links slow the job: it is to go on without them, and they speak against nobody else.
+fn sound_servers_of(state: &State, job: &Job, active: &Active) -> BTreeSet<ServerId> {
+    let mut servers = servers_of(state, active);
+    slow_members::of_links(job).for_each(|(_, known)| _ = servers.remove(&known.slot.server));
+    servers
+}
+
 /// The slowest link that is known between a server and others, and whose it is.
-fn slowest<'a>(
+pub(super) fn slowest<'a>(
     state: &'a State,
     at: TimeMs,
     server: &'a ServerId,
@@ -89,15 +118,11 @@ fn too_slow<'a>(state: &'a State, at: TimeMs, id: &JobId, job: &Job) -> Vec<(&'a
     }
     let stream = Stream::of(state, id, job);
     let (Some(stream), Some(active)) = (stream, job.active()) else { return Vec::new() };
-    let members = servers_of(state, active);
+    let members = sound_servers_of(state, job, active);
     let slow = |server: &ServerId| {
         let (whose, bytes_per_s) = slowest(state, at, server, &members)?;
-        (!members.contains(server) && !stream.fits(bytes_per_s)).then(|| SlowLink {
-            server: whose.clone(),
-            bytes_per_s,
-            gradient_bytes_per_s: stream.bytes_per_s(),
-            beta_milli: stream.beta_milli(bytes_per_s),
-        })
+        let is_slow = !members.contains(server) && !stream.fits(bytes_per_s);
+        is_slow.then(|| stream.slow_link(whose.clone(), bytes_per_s))
     };
     // Nearly always only servers of slow links need be looked at: unless a member is on one.
     if members.iter().any(|member| state.links.get(member).is_some_and(|link| at < link.until)) {
@@ -113,7 +138,7 @@ fn soon_known<'a>(state: &'a State, at: TimeMs, id: &JobId, job: &Job) -> Vec<&'
     if Stream::of(state, id, job).is_some() {
         return Vec::new();
     }
-    let members = servers_of(state, active);
+    let members = sound_servers_of(state, job, active);
     let soon = |server: &ServerId| !members.contains(server) && slowest(state, at, server, &members).is_some();
     state.servers.iter().map(|(server, _)| server).filter(|server| soon(server)).collect()
 }

@@ -5,13 +5,13 @@
 //! cannot keep its fewest slots otherwise, for one on which another job has begun nothing yet and that does not avoid it. Where all are trained on, a job that
 //! has more than its fewest, and is no more important, lets one go for it and has the avoided one instead ([`ask`]). Nobody loses what it was promised.
 //!
-//! The same for a member that straggles: where there is an idle slot it is replaced.
+//! The same for a member that straggles: where there is an idle slot it is replaced. If its link is why, and there is none, the job may go on without it.
 //!
 //! Each exchange takes one avoided slot out of the plans and puts none in, so exchanges end, and a second plan finds nothing to exchange.
 
-use super::{Draft, bandwidth, generations, plan, proposals};
+use super::{Draft, bandwidth, generations, plan, proposals, slow_members};
 use crate::limits::{EXCHANGE_WAIT_MS_MIN, EXCHANGED_AT_ONCE_MAX, SLOW_AVOID_MS_MIN};
-use crate::state::{Job, Slot, SlotKind, State};
+use crate::state::{Active, Job, Slot, SlotKind, State};
 use events_schema::fact::{AvoidCause, PlanCause, PlanReason};
 use events_schema::{ExecutorId, JobId, ServerId, SlotId, TimeMs};
 use std::cmp::Reverse;
@@ -94,30 +94,41 @@ fn replace_stragglers(draft: &mut Draft<'_>) {
         if done == EXCHANGED_AT_ONCE_MAX {
             return;
         }
-        let Some(job) = draft.state.job(&id) else { continue };
-        let Some(slot) = straggles(&draft.state, &id, job) else { continue };
-        let Some(of_kind) = draft.state.kind(&slot).and_then(|kind| idle.get_mut(&kind)) else { continue };
-        let slow = bandwidth::passed_over(&draft.state, draft.at, &id, job);
-        let elsewhere = of_kind.iter().filter(|other| other.server != slot.server && !slow.contains(&other.server));
-        let fit = elsewhere.map(|other| fitness(job, draft.at, other)).filter(|(suspect, ..)| !suspect);
-        let Some((.., other)) = fit.min() else { continue };
-        of_kind.remove(&other);
-        generations::avoid_slot(draft, &id, slot.clone(), AvoidCause::Slow, SLOW_AVOID_MS_MIN);
-        put(draft, &id, &slot, other, None);
-        done += 1;
+        if replace_straggler(draft, &id, &mut idle) {
+            done += 1;
+        } else {
+            slow_members::let_go(draft, &id);
+        }
     }
+}
+
+fn replace_straggler(draft: &mut Draft<'_>, id: &JobId, idle: &mut BTreeMap<SlotKind, BTreeSet<SlotId>>) -> bool {
+    let Some(job) = draft.state.job(id) else { return false };
+    let Some(slot) = straggles(&draft.state, id, job) else { return false };
+    let Some(of_kind) = draft.state.kind(&slot).and_then(|kind| idle.get_mut(&kind)) else { return false };
+    let slow = bandwidth::passed_over(&draft.state, draft.at, id, job);
+    let elsewhere = of_kind.iter().filter(|other| other.server != slot.server && !slow.contains(&other.server));
+    let fit = elsewhere.map(|other| fitness(job, draft.at, other)).filter(|(suspect, ..)| !suspect);
+    let Some((.., other)) = fit.min() else { return false };
+    of_kind.remove(&other);
+    generations::avoid_slot(draft, id, slot.clone(), AvoidCause::Slow, SLOW_AVOID_MS_MIN);
+    put(draft, id, &slot, other, None);
+    true
 }
 
 /// The slot of a member that straggles, where the job's members are in force together and nothing else about them is changing.
 fn straggles(state: &State, id: &JobId, job: &Job) -> Option<SlotId> {
-    let active = job.active().filter(|active| active.members.len() == job.slots().len() && active.members.len() > 1)?;
-    let settled = job.placement().is_some_and(|placement| placement.proposed.is_none());
-    if !settled || !may_change(state, id, job) || proposals::is_unbalanced(state, id) {
-        return None;
-    }
+    let active = job.active().filter(|_| is_settled(state, id, job) && !proposals::is_unbalanced(state, id))?;
     let slot_of = |number: &ExecutorId| state.executor(number).filter(|executor| executor.leaving.is_none());
     let known = job.stragglers.keys().filter(|number| active.members.contains(*number));
     known.filter_map(slot_of).map(|executor| executor.slot.clone()).find(|slot| job.slots().contains(slot))
+}
+
+/// Whether several members are in force together, on all of the job's slots, and nothing else about them is changing.
+pub(super) fn is_settled(state: &State, id: &JobId, job: &Job) -> bool {
+    let all = |active: &Active| active.members.len() == job.slots().len() && active.members.len() > 1;
+    let no_other = job.placement().is_some_and(|placement| placement.proposed.is_none());
+    job.active().is_some_and(all) && no_other && may_change(state, id, job)
 }
 
 fn for_idle(draft: &mut Draft<'_>, id: &JobId, idle: &mut BTreeMap<SlotKind, BTreeSet<SlotId>>) -> bool {

@@ -1,5 +1,5 @@
 //! What a job's user has to know of its members: who was lost and how that was noticed, and whom the others wait for. Says it; what is done
-//! about a loss is in `generations.rs`, and about a straggler in `proposals.rs` and `elsewhere.rs`.
+//! about a loss is in `generations.rs`, and about a straggler in `proposals.rs`, `elsewhere.rs` and `slow_members.rs`.
 
 use super::Draft;
 use crate::state::Executor;

@@ -30,6 +30,7 @@ mod proposals;
 mod reclaim;
 mod retrains;
 mod servers;
+pub(crate) mod slow_members;
 mod stalls;
 mod tenants;
 pub(crate) mod throughput;

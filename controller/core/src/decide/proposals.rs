@@ -8,7 +8,7 @@ use crate::limits::{
 use crate::state::troubles::Straggler;
 use crate::state::{Active, Executor, Job, JobPhase, Placement, State};
 use crate::watch::{UNIT_STALL_FACTOR, UNIT_STALL_MS_MIN};
-use events_schema::fact::{Entry, Fact, Member, Proposal, RESTORE_CHECKPOINTS_MAX, hosts};
+use events_schema::fact::{Entry, Fact, Member, Proposal, RESTORE_CHECKPOINTS_MAX, StragglerCause, hosts};
 use events_schema::tree::Hosting;
 use events_schema::{ExecutorId, JobId, Rank, SlotId, tree};
 use std::borrow::Cow;
@@ -110,7 +110,13 @@ fn switch(draft: &Draft<'_>, id: &JobId, active: &Active) -> Option<(Entry, BTre
 /// How long one rank takes members, beside others: as long as any of them, unless it is known to straggle.
 fn unit_us<'a>(job: &Job, members: impl Iterator<Item = &'a ExecutorId>) -> Vec<u64> {
     let of = |straggler: &Straggler| UNIT_US.saturating_mul(straggler.unit_us) / straggler.peers_unit_us.max(1);
-    members.map(|member| job.stragglers.get(member).map_or(UNIT_US, of)).collect()
+    let slow: BTreeMap<&ExecutorId, &Straggler> = slow_to_compute(job).collect();
+    members.map(|member| slow.get(member).map_or(UNIT_US, |known| of(known))).collect()
+}
+
+/// Stragglers that fewer ranks help: not those that are slow for what a link takes, which is as much for any number.
+fn slow_to_compute(job: &Job) -> impl Iterator<Item = (&ExecutorId, &Straggler)> {
+    job.stragglers.iter().filter(|(_, known)| known.cause != Some(StragglerCause::Network))
 }
 
 /// Whether the members in force were done with a step sooner by more than a tenth if they hosted other shares: somebody straggles and hosts as many ranks as
@@ -121,7 +127,7 @@ pub(super) fn is_unbalanced(state: &State, id: &JobId) -> bool {
         (&active.proposal.members, usize::from(job.spec.workers.max).div_ceil(active.members.len().max(1)));
     let are_even = || members.len() == active.members.len() && members.iter().all(|member| member.ranks.len() <= most);
     // Of members that are equally fast nobody is done before those that host as much as the others.
-    if job.stragglers.is_empty() && are_even() {
+    if slow_to_compute(job).next().is_none() && are_even() {
         return false;
     }
     let hosted = hosted(job);
@@ -209,7 +215,7 @@ fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<Execu
     let ranks = |number: &ExecutorId| hosted.get(number).map_or(&[][..], |(_, ranks)| &ranks[..]);
     let before = hosting(there.iter().map(|(number, address)| (&address[..], ranks(number))));
     let unit_us = unit_us(job, there.iter().map(|(number, _)| number));
-    let placed = if job.stragglers.is_empty() {
+    let placed = if slow_to_compute(job).next().is_none() {
         tree::place_again(workers, &before)
     } else {
         tree::place_by_speed(workers, &before, &unit_us)

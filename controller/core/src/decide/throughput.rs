@@ -5,7 +5,7 @@
 //! exchange or a processor that members share, does not get less with more of them. Measurements count as long as the job keeps slots: after a pause it
 //! may have others, so all sizes are tried again. Where updates take several steps, as many steps count as they take.
 
-use super::Draft;
+use super::{Draft, slow_members};
 use crate::limits::NEWS_OF_SPEED_PERCENT;
 use crate::policy::gain;
 use crate::policy::speeds::SpeedCurve;
@@ -23,6 +23,10 @@ const SPEED_OF_ONE_US: u64 = 1_000_000_000_000;
 pub(super) fn measured(draft: &mut Draft<'_>, id: &JobId, (members, stride): (u16, Stride), step_us: u64) {
     let Some(job) = draft.state.job(id).filter(|_| draft.state.measures_speeds()) else { return };
     let Some(placement) = job.placement() else { return };
+    // What the job waits for is one's link, and no matter of its size.
+    if slow_members::of_links(job).next().is_some() {
+        return;
+    }
     let known = match job.spec.batch_range {
         Some(_) => placement.update_us.get(&(members, stride)),
         None => placement.step_us_by_size.get(&members),

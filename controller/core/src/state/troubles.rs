@@ -99,10 +99,10 @@ pub struct Straggler {
     /// Where it is.
     #[n(1)]
     pub slot: SlotId,
-    /// How long one rank's gradient takes it, in microseconds.
+    /// How long one rank's gradient takes it, in microseconds; because of its link: how long a step takes everybody.
     #[n(2)]
     pub unit_us: u64,
-    /// How long it takes the others: their median.
+    /// How long it takes the others: their median; because of its link: how long a step took before.
     #[n(3)]
     pub peers_unit_us: u64,
     /// What takes it longer, if that is known.

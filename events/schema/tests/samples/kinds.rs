@@ -63,7 +63,7 @@ kinds! {
     RESTART_CAUSES = restart_cause_kind of RestartCause { Lost, Left, Stalled, Differed }
     LOSS_NOTICES = loss_notice_kind of LossNotice { Exit, Silence, Lease, Agent, Link, Stall }
     AVOID_CAUSES = avoid_cause_kind of AvoidCause { Unreachable, Hung, Class, Slow }
-    STRAGGLER_CAUSES = straggler_cause_kind of StragglerCause { Compute, Data }
+    STRAGGLER_CAUSES = straggler_cause_kind of StragglerCause { Compute, Data, Network }
     GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
     EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent, Failed, DeviceLost }
     CODE_ENDED_AT = code_ended_kind of CodeEndedAt { Start, Step }

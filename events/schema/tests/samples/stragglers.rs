@@ -11,6 +11,13 @@ pub fn all() -> Vec<Sample> {
     let cause = Some(StragglerCause::Compute);
     let report = Report::MemberStraggles { executor: executor.clone(), unit_us, peers_unit_us, cause };
     let cause = Some(StragglerCause::Data);
+    let of_link = Fact::MemberStraggles {
+        executor: executor.clone(),
+        slot: slot.clone(),
+        unit_us: 7_100_000,
+        peers_unit_us: 100_000,
+        cause: Some(StragglerCause::Network),
+    };
     let fact = Fact::MemberStraggles { executor, slot, unit_us, peers_unit_us, cause };
     let gradients = Gradients { count: 69_000, took_us: 80_000_000, data_us: None };
     let waits = Gradients { data_us: Some(21_000_000), ..gradients };
@@ -23,5 +30,7 @@ pub fn all() -> Vec<Sample> {
         sample("Report(caused)::MemberStraggles", &report),
         kind(StragglerCause::Compute),
         kind(StragglerCause::Data),
+        kind(StragglerCause::Network),
+        sample("Fact(of a link)::MemberStraggles", &of_link),
     ]
 }
