@@ -2,7 +2,7 @@
 //! `cargo run --release -p loadtest-simulate --example classes -- JOBS CLASS POLICIES [OPTION=VALUE …]`
 //!
 //! JOBS: `poisson:2x48` and the like, or `FORMAT:FILE`. CLASS: as `--information`. POLICIES: names with commas; `ebb` with OPTIONS of its tuning.
-//! OPTIONS: seed (the first), seeds, cluster, first, thin (each so manyth job is left out, from the seed's on, so that one recording is several), slice (jobs of a part, one for each seed) and its load, speed (of arrivals), min, max, tables, start (ms), round (s), and step, elastic, gang, moved, begin, patience, run, fresh, guess, first-fit of `ebb`; low and high of [`Deadlines`].
+//! OPTIONS: seed (the first), seeds, cluster, first, thin (each so manyth job is left out, from the seed's on, so that one recording is several), slice (jobs of a part, one for each seed) and its load, speed (of arrivals), min, max, tables, batches (`best`: each job trains with the best one on the slots that it has, under every policy), start (ms), round (s), and step, elastic, gang, moved, begin, patience, run, fresh, guess, first-fit of `ebb`; low and high of [`Deadlines`].
 #![allow(clippy::unwrap_used)]
 
 mod inputs;
@@ -66,7 +66,10 @@ fn main() {
     let pairs = arguments[4..].iter().map(|pair| pair.split_once('=').unwrap());
     let options = Options(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
     let is_pollux = arguments[1].starts_with("pollux:");
-    let tables = options.0.get("tables").map(|folder| inputs::tables(Path::new(folder))).unwrap_or_default();
+    let mut tables = options.0.get("tables").map(|folder| inputs::tables(Path::new(folder))).unwrap_or_default();
+    if options.get("batches", String::new()) == "best" {
+        tables = tables.with_best_batches();
+    }
     let (min_share, max_share) = (options.get("min", if is_pollux { 1.0 } else { 0.0 }), options.get("max", 1.0));
     let shape = Shape { min_share, max_share, step_ms: 500, speed_up: options.get("speed", 1.0), goodput: is_pollux };
     let costs = if is_pollux { Costs { start_ms: 30_000, ..Costs::none() } } else { Costs::measured(200) };

@@ -26,16 +26,28 @@ const CLASSES: [(&str, &[&str]); 5] = [
 ];
 const INFORMED: &[&str] = &["srtf", "afs", "optimus-like", "pollux-like", "tiresias"];
 
-/// Jobs, how small they can be as a share of what they ask for, and whether their speeds are measured ones.
-const WORKLOADS: [(&str, f64, bool); 8] = [
-    ("poisson", 0.0, false),
-    ("bursty", 0.0, false),
-    ("diurnal", 0.0, false),
-    ("msft", 0.0, false),
-    ("msft-measured", 0.0, true),
-    ("msft-fixed", 1.0, false),
-    ("philly", 0.0, false),
-    ("philly-fixed", 1.0, false),
+/// How fast jobs are by slots.
+#[derive(Clone, Copy)]
+enum Speeds {
+    /// As their workers are spread.
+    Even,
+    /// As was measured, at one batch size.
+    Measured,
+    /// As was measured, with the best batch on each number of slots, under every policy.
+    BestBatch,
+}
+
+/// Jobs, how small they can be as a share of what they ask for, and how fast they are.
+const WORKLOADS: [(&str, f64, Speeds); 9] = [
+    ("poisson", 0.0, Speeds::Even),
+    ("bursty", 0.0, Speeds::Even),
+    ("diurnal", 0.0, Speeds::Even),
+    ("msft", 0.0, Speeds::Even),
+    ("msft-measured", 0.0, Speeds::Measured),
+    ("msft-batches", 0.0, Speeds::BestBatch),
+    ("msft-fixed", 1.0, Speeds::Even),
+    ("philly", 0.0, Speeds::Even),
+    ("philly-fixed", 1.0, Speeds::Even),
 ];
 const LOADS: [f64; 4] = [0.5, 1.0, 1.5, 2.0];
 /// 64 slots, as Pollux's cluster.
@@ -95,12 +107,12 @@ fn main() {
         let names: Vec<String> = std::iter::once(&"ebb").chain(others).map(|name| format!("`{name}`")).collect();
         let mut met =
             format!("| jobs | load | {} | best other |\n|{}\n", names.join(" | "), " --- |".repeat(names.len() + 3));
-        for (workload, min_share, measured) in chosen(arguments.get(3), &WORKLOADS, |of| of.0.to_owned()) {
+        for (workload, min_share, speeds) in chosen(arguments.get(3), &WORKLOADS, |of| of.0.to_owned()) {
             for load in chosen(arguments.get(4), &LOADS, f64::to_string) {
                 let policies: Vec<&str> = ["ebb"].iter().chain(others).copied().collect();
                 let mut runs: Vec<Vec<Value>> = vec![Vec::new(); policies.len()];
                 for seed in seeds.clone() {
-                    let setup = setup(&recordings, workload, min_share, measured, load, class, seed);
+                    let setup = setup(&recordings, workload, min_share, speeds, load, class, seed);
                     for (name, runs) in policies.iter().zip(&mut runs) {
                         runs.push(outcome(&setup, name));
                     }
@@ -117,14 +129,18 @@ fn setup(
     recordings: &Recordings,
     workload: &str,
     min_share: f64,
-    measured: bool,
+    speeds: Speeds,
     load: f64,
     class: &str,
     seed: u64,
 ) -> Setup {
     let (cluster, costs): (Cluster, Costs) = (CLUSTER.parse().unwrap(), Costs::measured(200));
     let shape = Shape { min_share, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false };
-    let tables = if measured { recordings.tables.clone() } else { Tables::default() };
+    let tables = match speeds {
+        Speeds::Even => Tables::default(),
+        Speeds::Measured => recordings.tables.clone(),
+        Speeds::BestBatch => recordings.tables.clone().with_best_batches(),
+    };
     let recorded = recordings.jobs(workload, load, seed, cluster.slots_total());
     let mut jobs = jobs(&recorded, &tables, &shape, &costs, seed).unwrap().0;
     DEADLINES.give(&mut jobs, &costs, seed);

@@ -8,7 +8,7 @@ use crate::goodput::Goodput;
 use crate::pollux::PolluxModel;
 use crate::random::Random;
 use crate::table::{self, TableError, at_least};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How fast a job is by slots, in any unit.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,6 +121,17 @@ impl Tables {
         self.0.insert(model.to_owned(), Table::Pollux(measured));
     }
 
+    /// The same models, each with the batch that is best on the slots that a job has, whichever policy gives them. By rates that is the one with most samples
+    /// in a second, which are taken to be worth the same; where statistics were measured too, the one that gains most.
+    #[must_use]
+    pub fn with_best_batches(self) -> Self {
+        let best = |table| match table {
+            Table::Rates(rates) => Table::Rates(best_of(&rates)),
+            Table::Pollux(measured) => Table::Pollux(measured.with_best_batches()),
+        };
+        Self(self.0.into_iter().map(|(model, table)| (model, best(table))).collect())
+    }
+
     /// How many steps the training of a model takes at a batch size, where that was measured.
     #[must_use]
     pub fn steps(&self, model: &str, batch_size: u32) -> Option<u64> {
@@ -163,6 +174,19 @@ impl Tables {
         };
         Given { curve: Curve::Measured(points), model: Some(model.clone()), named, other_batch }
     }
+}
+
+/// Of some batch sizes the most samples in a second on each number of slots that one of them was measured on, in steps of the smallest.
+fn best_of(rates: &BTreeMap<u32, Vec<(u16, f64)>>) -> BTreeMap<u32, Vec<(u16, f64)>> {
+    let Some(smallest) = rates.keys().next().copied() else { return BTreeMap::new() };
+    let curves: Vec<(f64, Curve)> = rates
+        .iter()
+        .map(|(size, points)| (f64::from(*size) / f64::from(smallest), Curve::Measured(points.clone())))
+        .collect();
+    let slots: BTreeSet<u16> = rates.values().flatten().map(|(slots, _)| *slots).collect();
+    let most = |slots: u16| curves.iter().filter_map(|(steps, of)| Some(steps * of.speed(slots)?)).reduce(f64::max);
+    let points = slots.into_iter().filter_map(|slots| Some((slots, most(slots)?))).collect();
+    BTreeMap::from([(smallest, points)])
 }
 
 /// The curve at a batch size, and whether it is that of another one. Where none is said any is as good: the smallest that was measured.
@@ -224,6 +248,15 @@ mod tests {
         let drawn = of(Some("other"), Some(400));
         assert_eq!((drawn.model.as_deref(), drawn.named, drawn.other_batch), (Some("a"), false, false));
         assert_eq!(Tables::default().give(Some("a"), None, 4, 0, 0).curve, Curve::Even { workers: 4 });
+    }
+
+    #[test]
+    fn the_best_batch_is_the_one_with_most_samples_on_so_many_slots() {
+        let mut tables = Tables::default();
+        tables.add("a", "global_batch_size,1,2,4,8\n100,1,2,2,nan\n200,0.4,1,1.5,2\n").unwrap();
+        let given = tables.with_best_batches().give(None, None, 4, 0, 0);
+        // 200 samples are two steps: 0.8, 2, 3 and 4 of them in a second.
+        assert_eq!(given.curve, Curve::Measured(vec![(1, 1.0), (2, 2.0), (4, 3.0), (8, 4.0)]));
     }
 
     #[test]

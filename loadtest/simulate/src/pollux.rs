@@ -84,6 +84,11 @@ impl PolluxModel {
         self.goodput.clone().named(model)
     }
 
+    /// The same model, whose steps have the batch that they gain most with.
+    pub(crate) fn with_best_batches(self) -> Self {
+        Self { goodput: self.goodput.with_best_batches(), ..self }
+    }
+
     /// Steps of a whole training at a batch size; none if that was not measured.
     #[must_use]
     pub fn steps(&self, batch_size: u32) -> Option<u64> {
