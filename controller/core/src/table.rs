@@ -262,6 +262,26 @@ impl<K: Ord + Clone, V: Clone> Table<K, V> {
         self.chunk_mut(place)?.get_mut(place.index).map(|(_, value)| Arc::make_mut(value))
     }
 
+    /// Changes the values of these keys, one after the other; nothing of those that are not there. Quick where they stand side by side: what is around them
+    /// is taken in hand once for each chunk.
+    pub fn change_each<'b>(&mut self, keys: impl Iterator<Item = &'b K>, mut to: impl FnMut(&'b K, &mut V))
+    where
+        K: 'b,
+    {
+        let mut keys = keys.peekable();
+        while let Some(key) = keys.next() {
+            let Some(place) = self.locate(key) else { continue };
+            let Some(entries) = self.chunk_mut(place).and_then(|chunk| chunk.get_mut(place.index..)) else { continue };
+            let (mut key, mut passed) = (Some(key), 0);
+            for (known, value) in entries {
+                let Some(key) = key.take().or_else(|| keys.next_if(|next| *next == known)) else { break };
+                to(key, Arc::make_mut(value));
+                passed += 1;
+            }
+            self.near = Place { index: (place.index + passed).saturating_sub(1), ..place };
+        }
+    }
+
     /// Sets a key's value; whether the key is new.
     pub fn insert(&mut self, key: K, value: V) -> bool {
         let at = self.chunk_of(&key);
@@ -412,6 +432,15 @@ mod tests {
             prop_assert!(table.iter().eq(map.iter()));
             for keys in [(0u16..310).collect::<Vec<_>>(), (40..300).step_by(23).chain([7, 7, 280, 3]).collect(), Vec::new()] {
                 prop_assert!(table.each(keys.iter()).eq(keys.iter().map(|key| map.get(key))));
+            }
+            let (kept, mut each) = (table.clone(), table.clone());
+            for keys in [(0u16..310).collect::<Vec<_>>(), (3..300).step_by(5).chain([8, 8, 9, 2]).collect()] {
+                each.change_each(keys.iter(), |key, value| *value += 1 + u32::from(*key));
+                let mut one_by_one = map.clone();
+                keys.iter().for_each(|key| if let Some(value) = one_by_one.get_mut(key) { *value += 1 + u32::from(*key) });
+                prop_assert!(each.iter().eq(one_by_one.iter()) && kept.iter().eq(map.iter()));
+                prop_assert!(keys.iter().all(|key| each.get(key) == one_by_one.get(key)));
+                each = kept.clone();
             }
             for from in [0u16, 7, 150, 299, 400] {
                 prop_assert!(table.range_from(Bound::Included(&from)).eq(map.range(from..)));

@@ -2,7 +2,7 @@
 
 use crate::state::{Fleet, Server, Slot, SlotState, State};
 use events_schema::command::{OfferMode, Recall};
-use events_schema::fact::ReclaimCause;
+use events_schema::fact::{Fact, ReclaimCause};
 use events_schema::{FleetId, ServerId, SlotId, TimeMs};
 
 pub(super) fn declared(
@@ -62,14 +62,12 @@ pub(super) fn recalled(state: &mut State, id: &FleetId, slots: Option<Recall>) {
 }
 
 pub(super) fn offered(state: &mut State, at: TimeMs, slots: &[SlotId]) {
-    for slot in slots {
-        change(state, slot, |slot| {
-            if slot.state == SlotState::Unoffered {
-                slot.state = SlotState::Offered;
-                slot.since = at;
-            }
-        });
-    }
+    change(state, slots.iter(), |slot| {
+        if slot.state == SlotState::Unoffered {
+            slot.state = SlotState::Offered;
+            slot.since = at;
+        }
+    });
 }
 
 pub(super) fn borrowed(state: &mut State, slot: &SlotId) {
@@ -78,19 +76,44 @@ pub(super) fn borrowed(state: &mut State, slot: &SlotId) {
     }
 }
 
-pub(super) fn reclaimed(state: &mut State, at: TimeMs, slot: &SlotId, deadline: TimeMs, cause: ReclaimCause) {
-    change(state, slot, |slot| {
+/// Whether two facts say the same of two slots, so that they can be folded together.
+pub(super) fn are_alike(one: &Fact, next: &Fact) -> bool {
+    let said = |fact: &Fact| match fact {
+        Fact::SlotReclaimed { deadline, cause, asked_at, .. } => Some(Some((*deadline, *cause, *asked_at))),
+        Fact::SlotReturned { .. } => Some(None),
+        _ => None,
+    };
+    said(one).is_some_and(|of| said(next) == Some(of))
+}
+
+/// The slots of such facts.
+pub(super) fn slots_of(alike: &[Fact]) -> impl Iterator<Item = &SlotId> {
+    alike.iter().filter_map(|fact| match fact {
+        Fact::SlotReclaimed { slot, .. } | Fact::SlotReturned { slot, .. } => Some(slot),
+        _ => None,
+    })
+}
+
+pub(super) fn reclaimed<'a>(
+    state: &mut State,
+    at: TimeMs,
+    slots: impl Iterator<Item = &'a SlotId>,
+    deadline: TimeMs,
+    cause: ReclaimCause,
+) {
+    change(state, slots, |slot| {
         slot.state = SlotState::Reclaimed { deadline, cause };
         slot.reclaimed_at = Some(slot.reclaimed_at.map_or(at, |known| known.min(at)));
     });
 }
 
-pub(super) fn returned(state: &mut State, at: TimeMs, id: &SlotId) {
-    if state.slots.get(id).is_some_and(|slot| slot.fleet.is_none()) {
-        state.slots.remove(id);
-        return;
-    }
-    change(state, id, |slot| {
+pub(super) fn returned<'a>(state: &mut State, at: TimeMs, slots: impl Iterator<Item = &'a SlotId>) {
+    let mut undeclared = Vec::new();
+    change_each(state, slots, |id, slot| {
+        if slot.fleet.is_none() {
+            undeclared.push(id);
+            return;
+        }
         slot.state = SlotState::Unoffered;
         slot.since = at;
         slot.job = None;
@@ -98,25 +121,47 @@ pub(super) fn returned(state: &mut State, at: TimeMs, id: &SlotId) {
         // What its fleet lends anew it has had in its hands.
         slot.diverged = None;
     });
+    undeclared.into_iter().for_each(|id| state.slots.remove(id));
 }
 
-/// Changes a slot, and with it what its fleet counts of its slots.
-fn change(state: &mut State, id: &SlotId, to: impl FnOnce(&mut Slot)) {
-    let counted = |slot: &Slot| (slot.is_lent(), slot.is_withheld());
-    let changed = state.slots.change(id, |slot| {
+/// Changes slots in the same way, and with them what their fleets count of their slots.
+fn change<'a>(state: &mut State, ids: impl Iterator<Item = &'a SlotId>, to: impl Fn(&mut Slot)) {
+    change_each(state, ids, |_, slot| to(slot));
+}
+
+/// How many more slots of a fleet are lent, or fewer, and how many more are withheld.
+struct Counts {
+    fleet: FleetId,
+    lent: isize,
+    withheld: isize,
+}
+
+fn change_each<'a>(
+    state: &mut State,
+    ids: impl Iterator<Item = &'a SlotId>,
+    mut to: impl FnMut(&'a SlotId, &mut Slot),
+) {
+    let counted = |slot: &Slot| [slot.is_lent(), slot.is_withheld()].map(isize::from);
+    let mut counts: Vec<Counts> = Vec::new();
+    state.slots.change_each(ids, |id, slot| {
         let before = counted(slot);
-        to(slot);
-        (before, counted(slot), slot.fleet.clone())
+        to(id, slot);
+        let now = counted(slot);
+        let Some(fleet) = slot.fleet.as_ref().filter(|_| before != now) else { return };
+        // Slots that follow each other are mostly of one fleet.
+        if counts.last().is_none_or(|last| last.fleet != *fleet) {
+            counts.push(Counts { fleet: fleet.clone(), lent: 0, withheld: 0 });
+        }
+        if let Some(of) = counts.last_mut() {
+            (of.lent, of.withheld) = (of.lent + now[0] - before[0], of.withheld + now[1] - before[1]);
+        }
     });
-    let Some((before, after, Some(fleet))) = changed.filter(|(before, after, _)| before != after) else { return };
-    if let Some(fleet) = state.fleets.get_mut(&fleet) {
-        fleet.lent = recount(fleet.lent, before.0, after.0);
-        fleet.withheld = recount(fleet.withheld, before.1, after.1);
+    for of in counts {
+        if let Some(fleet) = state.fleets.get_mut(&of.fleet) {
+            fleet.lent = fleet.lent.saturating_add_signed(of.lent);
+            fleet.withheld = fleet.withheld.saturating_add_signed(of.withheld);
+        }
     }
-}
-
-fn recount(count: usize, was: bool, is: bool) -> usize {
-    (count + usize::from(is)).saturating_sub(usize::from(was))
 }
 
 /// The reports of a process that is known already count on.
@@ -127,9 +172,7 @@ pub(super) fn agent_joined(state: &mut State, id: &ServerId, mut joined: Server)
             // A new process says itself what is wrong with the devices of its slots, and whoever started it answers for what they compute.
             let unfit = state.slots_of(id).filter(|(_, slot)| slot.unfit().is_some());
             let unfit: Vec<SlotId> = unfit.map(|(slot, _)| slot.clone()).collect();
-            for slot in &unfit {
-                change(state, slot, |slot| (slot.quarantined, slot.diverged) = (None, None));
-            }
+            change(state, unfit.iter(), |slot| (slot.quarantined, slot.diverged) = (None, None));
         }
     }
     state.slots.note_server(id, Some(&joined));
@@ -137,16 +180,16 @@ pub(super) fn agent_joined(state: &mut State, id: &ServerId, mut joined: Server)
 }
 
 pub(super) fn quarantined(state: &mut State, slot: &SlotId, reason: &str) {
-    change(state, slot, |slot| slot.quarantined = Some(reason.to_owned()));
+    change(state, std::iter::once(slot), |slot| slot.quarantined = Some(reason.to_owned()));
 }
 
 /// What was computed on a slot was wrong, whatever its agent says of its device.
 pub(super) fn diverged(state: &mut State, slot: &SlotId, reason: &str) {
-    change(state, slot, |slot| slot.diverged = Some(reason.to_owned()));
+    change(state, std::iter::once(slot), |slot| slot.diverged = Some(reason.to_owned()));
 }
 
 pub(super) fn recovered(state: &mut State, slot: &SlotId) {
-    change(state, slot, |slot| slot.quarantined = None);
+    change(state, std::iter::once(slot), |slot| slot.quarantined = None);
 }
 
 pub(super) fn agent_gone(state: &mut State, at: TimeMs, id: &ServerId) {
@@ -160,5 +203,75 @@ pub(super) fn agent_gone(state: &mut State, at: TimeMs, id: &ServerId) {
 pub(super) fn reports_taken(state: &mut State, id: &ServerId, incarnation: u64, through: u64) {
     if let Some(server) = state.servers.get_mut(id).filter(|server| server.incarnation == incarnation) {
         server.reports_through = server.reports_through.max(through);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::invariants;
+    use events_schema::{Cell, Digest};
+
+    fn slot(name: &str) -> SlotId {
+        name.parse().unwrap()
+    }
+
+    fn declared(fleet: &str, slots: &[&str]) -> Fact {
+        let slots = slots.iter().map(|name| slot(name)).collect();
+        Fact::FleetDeclared {
+            fleet: FleetId::parse(fleet).unwrap(),
+            slots,
+            offers: OfferMode::ByDemand,
+            reclaim_deadline_ms: 1,
+        }
+    }
+
+    fn reclaimed(name: &str, asked_at: Option<TimeMs>) -> Fact {
+        let (deadline, cause) = (TimeMs(9), ReclaimCause::Demand);
+        Fact::SlotReclaimed { slot: slot(name), deadline, cause, fleet: None, job: None, asked_at }
+    }
+
+    fn returned(name: &str) -> Fact {
+        Fact::SlotReturned { slot: slot(name), fleet: None, took_ms: None }
+    }
+
+    #[test]
+    fn facts_that_are_folded_together_make_the_same_state() {
+        let joined = |server: &str| Fact::AgentJoined {
+            server: ServerId::parse(server).unwrap(),
+            incarnation: 1,
+            slots: 4,
+            class: Digest::of(b"c"),
+            address: String::new(),
+            devices: Vec::new(),
+        };
+        let offered = |fleet: &str, slots: &[&str]| Fact::SlotsOffered {
+            fleet: FleetId::parse(fleet).unwrap(),
+            slots: slots.iter().map(|name| slot(name)).collect(),
+        };
+        let (ours, theirs) = (["a/0", "a/1", "b/0", "b/1"], ["a/2", "a/3", "b/2"]);
+        let quarantined = |name: &str| Fact::SlotQuarantined { slot: slot(name), fleet: None, reason: String::new() };
+        let facts = [
+            vec![joined("a"), joined("b"), declared("ours", &ours), declared("theirs", &theirs)],
+            vec![offered("ours", &ours), offered("theirs", &theirs), quarantined("a/1")],
+            // Out of order, of two fleets, one of them twice, one that nobody knows, and the last ones at another time than the others.
+            ["b/0", "a/0", "a/1", "a/2", "a/2", "c/7", "a/3"].map(|name| reclaimed(name, None)).to_vec(),
+            ["b/1", "b/2"].map(|name| reclaimed(name, Some(TimeMs(3)))).to_vec(),
+            vec![declared("theirs", &["a/2"])],
+            ["a/0", "a/2", "a/3", "b/0", "c/7", "b/2", "b/1"].map(returned).to_vec(),
+        ]
+        .concat();
+        let (mut one_by_one, mut together) = (State::new(Cell(0)), State::new(Cell(0)));
+        facts.iter().for_each(|fact| one_by_one.apply(TimeMs(5), fact));
+        together.apply_all(TimeMs(5), &facts);
+        assert_eq!((&one_by_one, one_by_one.digest()), (&together, together.digest()));
+        assert!(one_by_one.slots.servers().eq(together.slots.servers()));
+        assert!(one_by_one.slots.totals().eq(together.slots.totals()));
+        assert_eq!(invariants::check(&together), []);
+        let left = together.slots().map(|(id, of)| (id.to_string(), of.state.name())).collect::<Vec<_>>();
+        let expected = [("a/0", "unoffered"), ("a/1", "reclaimed"), ("a/2", "unoffered"), ("b/0", "unoffered")];
+        let expected = expected.into_iter().chain([("b/1", "unoffered")]);
+        assert_eq!(left, expected.map(|(id, state)| (id.to_owned(), state)).collect::<Vec<_>>());
     }
 }

@@ -18,14 +18,37 @@ use events_schema::TimeMs;
 use events_schema::fact::Fact;
 
 impl State {
-    /// Folds one fact in. `at` is the time of its batch.
-    pub fn apply(&mut self, at: TimeMs, fact: &Fact) {
+    /// Folds facts in, in their order: the same as one by one. Those that say of one slot after the other that it is reclaimed, or returned, are folded
+    /// together: a fleet has thousands of slots.
+    pub fn apply_all(&mut self, at: TimeMs, facts: &[Fact]) {
+        for alike in facts.chunk_by(fleets::are_alike) {
+            match alike {
+                [Fact::SlotReclaimed { deadline, cause, asked_at, .. }, _, ..] => {
+                    let at = self.begin(at);
+                    fleets::reclaimed(self, asked_at.unwrap_or(at), fleets::slots_of(alike), *deadline, *cause);
+                }
+                [Fact::SlotReturned { .. }, _, ..] => {
+                    let at = self.begin(at);
+                    fleets::returned(self, at, fleets::slots_of(alike));
+                }
+                facts => facts.iter().for_each(|fact| self.apply(at, fact)),
+            }
+        }
+    }
+
+    /// The time of a fact whose batch says this one.
+    fn begin(&mut self, at: TimeMs) -> TimeMs {
         // Time never goes back, whatever the clocks of two controllers say.
-        let at = self.at.max(at);
-        self.at = at;
+        self.at = self.at.max(at);
         if !self.slots.knows_servers() {
             self.slots.note_servers(self.servers.iter());
         }
+        self.at
+    }
+
+    /// Folds one fact in. `at` is the time of its batch.
+    pub fn apply(&mut self, at: TimeMs, fact: &Fact) {
+        let at = self.begin(at);
         match fact {
             Fact::JobAccepted { job, tenant, command, spec, body_digest } => {
                 jobs::accepted(self, at, job, tenant, command, spec, *body_digest);
@@ -103,9 +126,9 @@ impl State {
             Fact::SlotsOffered { slots, .. } => fleets::offered(self, at, slots),
             Fact::SlotBorrowed { slot, .. } => fleets::borrowed(self, slot),
             Fact::SlotReclaimed { slot, deadline, cause, asked_at, .. } => {
-                fleets::reclaimed(self, asked_at.unwrap_or(at), slot, *deadline, *cause);
+                fleets::reclaimed(self, asked_at.unwrap_or(at), std::iter::once(slot), *deadline, *cause);
             }
-            Fact::SlotReturned { slot, .. } => fleets::returned(self, at, slot),
+            Fact::SlotReturned { slot, .. } => fleets::returned(self, at, std::iter::once(slot)),
             Fact::SlotQuarantined { slot, reason, .. } => fleets::quarantined(self, slot, reason),
             Fact::SlotRecovered { slot, .. } => fleets::recovered(self, slot),
             Fact::ReplicasDiffered { job, slots, reason, verdict, .. } => {

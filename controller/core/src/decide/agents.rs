@@ -123,7 +123,7 @@ fn joined(
         .filter(|(id, slot)| slot.job.is_some() && (id.index >= slots || other_kind(id)))
         .map(|(id, _)| id.clone())
         .collect();
-    reclaim::withdraw(draft, &unfit, PlanCause::Lost);
+    reclaim::withdraw(draft, unfit.iter(), PlanCause::Lost);
 }
 
 /// A server's agent did not come back within its lease. Jobs go on without its executors, but they may well be running: slots
@@ -136,7 +136,7 @@ fn gone(draft: &mut Draft<'_>, server: &ServerId) {
     draft.emit(Fact::AgentGone { server: server.clone() });
     let planned: Vec<SlotId> =
         draft.state.slots_of(server).filter(|(_, slot)| slot.job.is_some()).map(|(id, _)| id.clone()).collect();
-    reclaim::withdraw(draft, &planned, PlanCause::Lost);
+    reclaim::withdraw(draft, planned.iter(), PlanCause::Lost);
 }
 
 fn lose_executors(draft: &mut Draft<'_>, server: &ServerId, noticed: &LossNotice) {
@@ -175,7 +175,7 @@ fn quarantine(draft: &mut Draft<'_>, slot: &SlotId, reason: &str) {
     let is_empty = known.executor.is_none();
     draft.emit(Fact::SlotQuarantined { slot: slot.clone(), fleet: fleet.clone(), reason });
     if is_empty {
-        reclaim::withdraw(draft, std::slice::from_ref(slot), PlanCause::Lost);
+        reclaim::withdraw(draft, std::iter::once(slot), PlanCause::Lost);
     }
     // One that was on its way to a fleet in need does not come: another has to.
     if let Some(fleet) = fleet {
@@ -213,7 +213,7 @@ fn executor_gone(draft: &mut Draft<'_>, record: &ReportRecord, executor: &Execut
         draft.emit(Fact::JobFailed { job: executor.job.clone(), reason });
     }
     if draft.state.slot(&slot).is_some_and(Slot::is_quarantined) {
-        reclaim::withdraw(draft, std::slice::from_ref(&slot), PlanCause::Lost);
+        reclaim::withdraw(draft, std::iter::once(&slot), PlanCause::Lost);
     }
     let seen_at = seen_at(draft, record, &slot);
     hand_back(draft, &slot, seen_at);

@@ -39,7 +39,7 @@ pub(super) fn replicas_differ(
         reason,
         verdict,
     });
-    reclaim::withdraw(draft, &slots, PlanCause::Lost);
+    reclaim::withdraw(draft, slots.iter(), PlanCause::Lost);
     generations::dismiss(draft, id, LeaveCause::Useless);
     generations::restart(draft, id, RestartCause::Differed { minority: known });
 }

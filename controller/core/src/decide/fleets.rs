@@ -3,7 +3,7 @@
 
 use super::{Draft, datasets::nearest, reclaim};
 use crate::limits::{FLEETS_MAX, REASON_CHARS_MAX, RECLAIM_DEADLINE_MS_MAX, SLOTS_MAX};
-use crate::state::{Fleet, SlotState};
+use crate::state::{Fleet, Slot, SlotState};
 use events_schema::command::{DemandSignal, OfferMode, Recall};
 use events_schema::fact::{Fact, ReclaimCause, Refusal};
 use events_schema::{FleetId, Offset, SlotId, TimeMs};
@@ -178,38 +178,59 @@ pub(super) fn demand(draft: &mut Draft<'_>, signal: &DemandSignal) {
 fn offer_surplus(draft: &mut Draft<'_>, id: &FleetId) {
     let Some(fleet) = draft.state.fleet(id) else { return };
     let missing = fleet.lendable().saturating_sub(fleet.lent);
-    let unoffered = |slot: &&SlotId| draft.state.slot(slot).is_some_and(|slot| slot.state == SlotState::Unoffered);
-    let slots: Vec<SlotId> = fleet.slots.iter().filter(unoffered).take(missing).cloned().collect();
+    if missing == 0 {
+        return;
+    }
+    let known = fleet.slots.iter().zip(draft.state.slots.each(fleet.slots.iter()));
+    let unoffered = known.filter(|(_, slot)| slot.is_some_and(|slot| slot.state == SlotState::Unoffered));
+    let slots: Vec<SlotId> = unoffered.take(missing).map(|(id, _)| id.clone()).collect();
     if !slots.is_empty() {
         draft.emit(Fact::SlotsOffered { fleet: id.clone(), slots });
     }
 }
 
-/// Hands a reclaimed slot that nobody is on any more to its fleet. If the fleet needs less again by now, it is offered at
-/// once: the signal that said so vouched for it, but came while the slot was on its way.
-///
-/// Who asked its agent for it had it back when the agent saw it free, however long the report was on its way; the others when that is on record.
+/// Hands a reclaimed slot that nobody is on any more to its fleet, unless its server is away.
 pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId, seen_at: TimeMs) {
     // An agent that was given up may still have a process on it.
     if !draft.state.is_away(&slot.server) {
-        hand_back_of_present(draft, slot, seen_at);
+        hand_back_of_present(draft, &[slot], seen_at);
     }
 }
 
-/// The same of a slot whose server is known not to be away.
-pub(super) fn hand_back_of_present(draft: &mut Draft<'_>, slot: &SlotId, seen_at: TimeMs) {
-    let Some(known) = draft.state.slot(slot) else { return };
-    let SlotState::Reclaimed { cause, .. } = known.state else { return };
-    if known.executor.is_some() || !known.comes_free() {
-        return;
+/// The same of slots whose servers are known not to be away. If a fleet needs less again by now, its slots are offered at
+/// once: the signal that said so vouched for them, but came while they were on their way.
+///
+/// Who asked its agent for one had it back when the agent saw it free, however long the report was on its way; the others when that is on record.
+pub(super) fn hand_back_of_present(draft: &mut Draft<'_>, slots: &[&SlotId], seen_at: TimeMs) {
+    let at = draft.at;
+    let is_free = |slot: &Slot| slot.executor.is_none() && slot.comes_free();
+    let (mut free, mut needed) = (Vec::with_capacity(slots.len()), Vec::new());
+    // Slots that follow each other are mostly of one fleet.
+    let mut last: Option<(&FleetId, bool)> = None;
+    for (&slot, known) in slots.iter().zip(draft.state.slots.each(slots.iter().copied())) {
+        let Some(known) = known.filter(|known| is_free(known)) else { continue };
+        let SlotState::Reclaimed { cause, .. } = known.state else { continue };
+        free.push(slot);
+        let Some(fleet) = known.fleet.as_ref().filter(|_| reclaim::is_of_need(cause)) else { continue };
+        let same = last.filter(|(known, _)| *known == fleet);
+        let (_, to_lend) = *last.insert(same.unwrap_or_else(|| (fleet, is_to_lend(draft, fleet))));
+        needed.extend(to_lend.then(|| (slot, fleet.clone())));
     }
-    let fleet = known.fleet.clone();
-    let free_at = if cause == ReclaimCause::Direct { seen_at } else { draft.at };
-    let took_ms = known.reclaimed_at.map(|since| free_at.since_ms(since));
-    draft.emit(Fact::SlotReturned { slot: slot.clone(), fleet: fleet.clone(), took_ms });
-    let Some(id) = fleet.filter(|_| reclaim::is_of_need(cause)) else { return };
-    let Some(fleet) = draft.state.fleet(&id) else { return };
-    if fleet.offers == OfferMode::ByDemand && fleet.lent < fleet.lendable() {
-        draft.emit(Fact::SlotsOffered { fleet: id, slots: vec![slot.clone()] });
+    draft.emit_of_each(&free, |slot, known| {
+        let is_direct = matches!(known.state, SlotState::Reclaimed { cause: ReclaimCause::Direct, .. });
+        let free_at = if is_direct { seen_at } else { at };
+        let took_ms = known.reclaimed_at.map(|since| free_at.since_ms(since));
+        Fact::SlotReturned { slot: slot.clone(), fleet: known.fleet.clone(), took_ms }
+    });
+    for (slot, fleet) in needed {
+        if is_to_lend(draft, &fleet) {
+            draft.emit(Fact::SlotsOffered { fleet, slots: vec![slot.clone()] });
+        }
     }
+}
+
+/// Whether a fleet that offers by demand lends fewer slots than it said.
+fn is_to_lend(draft: &Draft<'_>, fleet: &FleetId) -> bool {
+    let known = draft.state.fleet(fleet);
+    known.is_some_and(|fleet| fleet.offers == OfferMode::ByDemand && fleet.lent < fleet.lendable())
 }

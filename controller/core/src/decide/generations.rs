@@ -42,7 +42,7 @@ pub(super) fn give_up_stuck(draft: &mut Draft<'_>) {
         due.map(|(number, executor)| (number.clone(), executor.slot.clone())).collect();
     for (executor, slot) in due {
         draft.emit(Fact::ExecutorStuck { executor, slot: slot.clone() });
-        reclaim::withdraw(draft, &[slot], PlanCause::Lost);
+        reclaim::withdraw(draft, std::iter::once(&slot), PlanCause::Lost);
     }
 }
 

@@ -38,12 +38,12 @@ mod victims;
 
 use crate::limits::{EAGER_JOBS_MAX, PLAN_PAUSE_MS};
 use crate::policy::Policy;
-use crate::state::State;
+use crate::state::{Slot, State};
 use crate::version;
 use events_schema::command::{Command, CommandRecord, DemandSignal};
 use events_schema::fact::{Fact, Refusal};
 use events_schema::report::ReportRecord;
-use events_schema::{CommandId, JobId, TimeMs};
+use events_schema::{CommandId, JobId, SlotId, TimeMs};
 use std::collections::BTreeSet;
 
 /// Something to decide about.
@@ -212,6 +212,17 @@ impl<'a> Draft<'a> {
             self.touched.insert(job.clone());
         }
         self.facts.push(fact);
+    }
+
+    /// Decides the same fact of each of some slots, those that are known: one after the other, and they take effect together.
+    pub fn emit_of_each(&mut self, slots: &[&SlotId], fact: impl Fn(&SlotId, &Slot) -> Fact) {
+        let begin = self.facts.len();
+        self.facts.reserve(slots.len());
+        let known = slots.iter().zip(self.state.slots.each(slots.iter().copied()));
+        self.facts.extend(known.filter_map(|(id, slot)| Some(fact(id, slot?))));
+        let facts = &self.facts[begin..];
+        self.state.apply_all(self.at, facts);
+        self.touched.extend(facts.iter().filter_map(concerned).cloned());
     }
 
     /// Has a job looked at again.

@@ -80,31 +80,34 @@ fn have_back(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
     claim_those_on_their_way(draft, slots, asked);
     let known = slots.iter().zip(draft.state.slots.each(slots.iter()));
     let is_lent = |known: &(&SlotId, Option<&Slot>)| known.1.is_some_and(Slot::is_lent);
-    let lent: Vec<SlotId> = known.filter(is_lent).map(|(slot, _)| slot.clone()).collect();
-    for slot in &lent {
-        reclaim(draft, slot, asked);
-    }
-    withdraw(draft, &lent, PlanCause::Reclaimed);
-    // Slots of a server stand side by side, and none comes or goes meanwhile.
+    let lent: Vec<&SlotId> = known.filter(is_lent).map(|(slot, _)| slot).collect();
+    draft.emit_of_each(&lent, |slot, known| reclaimed(slot, known, asked));
+    withdraw(draft, lent.iter().copied(), PlanCause::Reclaimed);
+    let (mut left, mut there) = (Vec::new(), Vec::with_capacity(lent.len()));
+    // Slots of a server stand side by side.
     let mut last: Option<(&ServerId, bool)> = None;
-    for slot in &lent {
-        // An executor that the plan let go already has to be faster now.
-        let leaving =
-            draft.state.slot(slot).and_then(|slot| slot.executor.as_ref()).map(|executor| executor.job.clone());
-        leaving.iter().for_each(|job| draft.touch(job));
-        let known = last.filter(|(server, _)| **server == slot.server);
-        let (_, away) = *last.insert(known.unwrap_or_else(|| (&slot.server, draft.state.is_away(&slot.server))));
+    for (slot, known) in lent.iter().copied().zip(draft.state.slots.each(lent.iter().copied())) {
+        let executor = known.and_then(|known| known.executor.as_ref());
+        left.extend(executor.map(|executor| executor.job.clone()));
+        let server = last.filter(|(server, _)| **server == slot.server);
+        let (_, away) = *last.insert(server.unwrap_or_else(|| (&slot.server, draft.state.is_away(&slot.server))));
         if !away {
-            hand_back_of_present(draft, slot, asked.seen_at);
+            there.push(slot);
         }
     }
+    // An executor that the plan let go already has to be faster now.
+    left.iter().for_each(|job| draft.touch(job));
+    hand_back_of_present(draft, &there, asked.seen_at);
 }
 
 fn reclaim(draft: &mut Draft<'_>, slot: &SlotId, asked: Asked) {
-    let known = draft.state.slot(slot);
-    let (fleet, job) = known.map_or((None, None), |known| (known.fleet.clone(), known.job.clone()));
+    draft.emit_of_each(&[slot], |slot, known| reclaimed(slot, known, asked));
+}
+
+fn reclaimed(slot: &SlotId, known: &Slot, asked: Asked) -> Fact {
     let Asked { deadline, cause, at: asked_at, .. } = asked;
-    draft.emit(Fact::SlotReclaimed { slot: slot.clone(), deadline, cause, fleet, job, asked_at });
+    let (fleet, job) = (known.fleet.clone(), known.job.clone());
+    Fact::SlotReclaimed { slot: slot.clone(), deadline, cause, fleet, job, asked_at }
 }
 
 /// Slots that are going back because demand rose would be offered again if it fell meanwhile; not those that their fleet also
@@ -133,9 +136,9 @@ fn say_again(draft: &mut Draft<'_>, slot: &SlotId, asked: Asked) {
 
 /// Takes slots out of the plans that have them. A job that would fall below its minimum gets idle slots instead, or gives
 /// everything back.
-pub(super) fn withdraw(draft: &mut Draft<'_>, slots: &[SlotId], cause: PlanCause) {
+pub(super) fn withdraw<'s>(draft: &mut Draft<'_>, slots: impl Iterator<Item = &'s SlotId> + Clone, cause: PlanCause) {
     let mut by_job: BTreeMap<JobId, BTreeSet<SlotId>> = BTreeMap::new();
-    for (slot, known) in slots.iter().zip(draft.state.slots.each(slots.iter())) {
+    for (slot, known) in slots.clone().zip(draft.state.slots.each(slots)) {
         if let Some(job) = known.and_then(|known| known.job.clone()) {
             by_job.entry(job).or_default().insert(slot.clone());
         }

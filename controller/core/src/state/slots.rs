@@ -275,15 +275,10 @@ impl Slots {
     /// Counts all slots of a server in, or out.
     fn count(&mut self, of: &OfServer, is_in: bool) {
         let Some(host) = of.host else { return };
-        for index in of.known.iter() {
-            self.count_one(host, index, &of.marks(index), is_in);
-        }
-    }
-
-    fn count_one(&mut self, host: Host, index: u16, marks: &Marks, is_in: bool) {
         let nothing = Marks::default();
-        let (before, now) = if is_in { (&nothing, marks) } else { (marks, &nothing) };
-        recount(&mut self.totals, host, index, before, now);
+        let change = |marks| if is_in { (nothing, marks) } else { (marks, nothing) };
+        let changes: Vec<Change> = of.known.iter().map(|index| (index, change(of.marks(index)))).collect();
+        recount(&mut self.totals, host, &changes);
     }
 
     /// What there is on each server that has any or is known, by server.
@@ -294,25 +289,51 @@ impl Slots {
     /// Changes a slot; nothing if it is not there.
     pub fn change<R>(&mut self, id: &SlotId, to: impl FnOnce(&mut Slot) -> R) -> Option<R> {
         let slot = self.all.get_mut(id)?;
-        let before = Marks::of(slot);
+        let (before, fleet) = (Marks::of(slot), slot.fleet.clone());
         let result = to(slot);
-        if !before.are_of(slot) {
-            let now = Marks::of(slot);
-            self.mark(id, &before, &now);
+        let change = (before, Marks::of(slot));
+        let is_moved = fleet != slot.fleet;
+        let fleet = is_moved.then(|| slot.fleet.clone());
+        if is_moved || change.0 != change.1 {
+            self.mark(&id.server, &[(id.index, change)], fleet);
         }
         Some(result)
     }
 
+    /// Changes slots, but for whose they are; nothing of those that are not there. What is noted of a server is written once for those of its slots that
+    /// follow each other.
+    pub fn change_each<'a>(
+        &mut self,
+        ids: impl Iterator<Item = &'a SlotId>,
+        mut to: impl FnMut(&'a SlotId, &mut Slot),
+    ) {
+        let mut changed: Vec<(&ServerId, Change)> = Vec::new();
+        self.all.change_each(ids, |id, slot| {
+            let before = Marks::of(slot);
+            to(id, slot);
+            let now = Marks::of(slot);
+            if before != now {
+                changed.push((&id.server, (id.index, (before, now))));
+            }
+        });
+        let mut changes = Vec::new();
+        for of_server in changed.chunk_by(|(one, _), (next, _)| one == next) {
+            changes.clear();
+            changes.extend(of_server.iter().map(|(_, change)| *change));
+            of_server.first().into_iter().for_each(|(server, _)| self.mark(server, &changes, None));
+        }
+    }
+
     pub fn insert(&mut self, id: SlotId, slot: Slot) {
-        let before = self.marks(&id);
-        self.mark(&id, &before, &Marks::of(&slot));
+        let change = (self.marks(&id), Marks::of(&slot));
+        self.mark(&id.server, &[(id.index, change)], Some(slot.fleet.clone()));
         self.all.insert(id, slot);
     }
 
     pub fn remove(&mut self, id: &SlotId) {
         self.all.remove(id);
-        let before = self.marks(id);
-        self.mark(id, &before, &Marks::default());
+        let change = (self.marks(id), Marks::default());
+        self.mark(&id.server, &[(id.index, change)], Some(None));
     }
 
     /// What is noted of a slot.
@@ -320,62 +341,61 @@ impl Slots {
         self.of_server.get(&id.server).map(|of| of.marks(id.index)).unwrap_or_default()
     }
 
-    /// Notes what has become of a slot.
-    fn mark(&mut self, id: &SlotId, before: &Marks, now: &Marks) {
-        if before == now {
-            return;
+    /// Notes what has become of slots of a server, and whose they are now, if that is another one.
+    fn mark(&mut self, server: &ServerId, changes: &[Change], fleet: Option<Option<FleetId>>) {
+        if !self.of_server.contains(server) {
+            self.of_server.insert(server.clone(), OfServer::default());
         }
-        if !self.of_server.contains(&id.server) {
-            self.of_server.insert(id.server.clone(), OfServer::default());
-        }
-        let Some(of) = self.of_server.get_mut(&id.server) else { return };
+        let Some(of) = self.of_server.get_mut(server) else { return };
         if let Some(host) = of.host {
-            recount(&mut self.totals, host, id.index, before, now);
+            recount(&mut self.totals, host, changes);
         }
-        of.set(id.index, before, now);
+        for (index, (_, now)) in changes {
+            of.set(*index, *now);
+            fleet.iter().for_each(|fleet| of.set_fleet(*index, fleet.as_ref()));
+        }
         if of.known.is_empty() && of.host.is_none() {
-            self.of_server.remove(&id.server);
+            self.of_server.remove(server);
         }
     }
 }
 
-/// Counts a slot of a server as what it is now, and no more as what it was before.
-fn recount(totals: &mut Arc<BTreeMap<SlotKind, Totals>>, host: Host, index: u16, before: &Marks, now: &Marks) {
-    if !before.known && !now.known {
-        return;
-    }
-    let totals = Arc::make_mut(totals);
-    let of = totals.entry(host.kind(index)).or_default();
-    let change = |count: &mut u32, which: fn(&Marks) -> bool, is_there: bool| {
-        let counts = |marks: &Marks| u32::from(is_there && which(marks));
-        *count = *count + counts(now) - counts(before);
-    };
-    change(&mut of.known, |marks| marks.known, true);
-    change(&mut of.declared, |marks| marks.fleet.is_some(), true);
-    change(&mut of.usable, |marks| marks.usable, host.has(index));
-    if of.known == 0 {
-        totals.remove(&host.kind(index));
+/// Counts slots of a server as what they are now, and no more as what they were before.
+fn recount(totals: &mut Arc<BTreeMap<SlotKind, Totals>>, host: Host, changes: &[Change]) {
+    for (index, (before, now)) in changes {
+        if !before.known && !now.known {
+            continue;
+        }
+        let totals = Arc::make_mut(totals);
+        let of = totals.entry(host.kind(*index)).or_default();
+        let change = |count: &mut u32, which: fn(&Marks) -> bool, is_there: bool| {
+            let counts = |marks: &Marks| u32::from(is_there && which(marks));
+            *count = *count + counts(now) - counts(before);
+        };
+        change(&mut of.known, |marks| marks.known, true);
+        change(&mut of.declared, |marks| marks.declared, true);
+        change(&mut of.usable, |marks| marks.usable, host.has(*index));
+        if of.known == 0 {
+            totals.remove(&host.kind(*index));
+        }
     }
 }
 
-/// What [`OfServer`] says of one slot.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What [`OfServer`] says of one slot, but for which fleet declares it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Marks {
     known: bool,
-    /// Which one declares it.
-    fleet: Option<FleetId>,
+    declared: bool,
     usable: bool,
     idle: bool,
 }
 
+/// A slot by its number on its server, what it was and what it is.
+type Change = (u16, (Marks, Marks));
+
 impl Marks {
     fn of(slot: &Slot) -> Self {
-        Self { known: true, fleet: slot.fleet.clone(), usable: is_usable(slot), idle: slot.is_idle() }
-    }
-
-    /// Whether they are what would be noted of a slot.
-    fn are_of(&self, slot: &Slot) -> bool {
-        (self.usable, self.idle) == (is_usable(slot), slot.is_idle()) && self.known && self.fleet == slot.fleet
+        Self { known: true, declared: slot.fleet.is_some(), usable: is_usable(slot), idle: slot.is_idle() }
     }
 }
 
@@ -385,22 +405,23 @@ fn is_usable(slot: &Slot) -> bool {
 
 impl OfServer {
     fn marks(&self, index: u16) -> Marks {
-        let fleet = self.declared.iter().find(|(_, places)| places.contains(index)).map(|(fleet, _)| fleet.clone());
         let is_in = |places: &Places| places.contains(index);
-        Marks { known: is_in(&self.known), fleet, usable: is_in(&self.usable), idle: is_in(&self.idle) }
+        let declared = self.declared.iter().any(|(_, places)| is_in(places));
+        Marks { known: is_in(&self.known), declared, usable: is_in(&self.usable), idle: is_in(&self.idle) }
     }
 
-    fn set(&mut self, index: u16, before: &Marks, now: &Marks) {
+    fn set(&mut self, index: u16, now: Marks) {
         self.known.set(index, now.known);
         self.usable.set(index, now.usable);
         self.idle.set(index, now.idle);
-        if before.fleet == now.fleet {
-            return;
-        }
+    }
+
+    /// Notes which fleet declares a slot.
+    fn set_fleet(&mut self, index: u16, fleet: Option<&FleetId>) {
         for (_, places) in &mut self.declared {
             places.set(index, false);
         }
-        if let Some(fleet) = &now.fleet {
+        if let Some(fleet) = fleet {
             let place = self.declared.binary_search_by(|(known, _)| known.cmp(fleet)).unwrap_or_else(|place| {
                 self.declared.insert(place, (fleet.clone(), Places::default()));
                 place
@@ -414,7 +435,9 @@ impl OfServer {
 impl From<Table<SlotId, Slot>> for Slots {
     fn from(all: Table<SlotId, Slot>) -> Self {
         let mut slots = Self::default();
-        all.iter().for_each(|(id, slot)| slots.mark(id, &Marks::default(), &Marks::of(slot)));
+        for (id, slot) in all.iter() {
+            slots.mark(&id.server, &[(id.index, (Marks::default(), Marks::of(slot)))], Some(slot.fleet.clone()));
+        }
         (slots.all, slots.without_servers) = (all, true);
         slots
     }
@@ -485,7 +508,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_noted_follows_from_slots_and_servers(changes in proptest::collection::vec((0u16..3, 0u16..5, 0u8..12), 0..60)) {
+        fn what_is_noted_follows_from_slots_and_servers(changes in proptest::collection::vec((0u16..3, 0u16..5, 0u8..13), 0..60)) {
             let (mut slots, mut servers) = (Slots::default(), BTreeMap::new());
             for (number, index, change) in changes {
                 let server = ServerId::parse(&format!("s{number}")).unwrap();
@@ -498,6 +521,10 @@ mod tests {
                     4 => drop(slots.change(&id, |slot| slot.quarantined = Some(String::new()))),
                     11 => drop(slots.change(&id, |slot| slot.fleet = Some(fleet(2)))),
                     7 => drop(slots.change(&id, |slot| slot.diverged = Some(String::new()))),
+                    12 => {
+                        let ids: Vec<SlotId> = slots.iter().map(|(id, _)| id.clone()).collect();
+                        slots.change_each(ids.iter(), |id, slot| if id.index == index { slot.state = SlotState::Borrowed });
+                    }
                     5 => drop(slots.change(&id, |slot| slot.state = SlotState::Unoffered)),
                     6 => drop(servers.remove(&server)),
                     _ => drop(servers.insert(server.clone(), host(change, index))),
