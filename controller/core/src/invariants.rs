@@ -9,7 +9,7 @@
 
 use crate::state::{Executor, Fleet, Job, JobPhase, Server, Slot, SlotKind, SlotState, State};
 use events_schema::fact::Proposal;
-use events_schema::{ExecutorId, FleetId, JobId, Rank, ServerId, SlotId, TimeMs};
+use events_schema::{ExecutorId, FleetId, JobId, Rank, SlotId, TimeMs};
 use std::collections::BTreeSet;
 
 /// A broken invariant.
@@ -172,55 +172,83 @@ impl Found {
 /// the job's slots and their servers, that of a slot at its server, at the executor on it and at whether its job's plan has it, that of an executor at its slot.
 #[derive(Default)]
 struct Touched<'a> {
-    jobs: BTreeSet<&'a JobId>,
-    plans: BTreeSet<&'a JobId>,
-    slots: BTreeSet<&'a SlotId>,
-    executors: BTreeSet<&'a ExecutorId>,
-    fleets: BTreeSet<&'a FleetId>,
+    jobs: Vec<&'a JobId>,
+    plans: Vec<&'a JobId>,
+    slots: Vec<&'a SlotId>,
+    executors: Vec<&'a ExecutorId>,
+    fleets: Vec<&'a FleetId>,
 }
 
 impl<'a> Touched<'a> {
     fn between(before: &'a State, after: &'a State) -> Self {
-        let states = [before, after];
-        let mut touched =
-            Self { fleets: after.fleets.changed(&before.fleets).into_iter().collect(), ..Self::default() };
-        let of_servers =
-            after.servers.changed(&before.servers).into_iter().filter(|server| is_other(before, after, server));
-        let of_servers = of_servers.flat_map(|server| after.slots_of(server)).map(|(id, _)| id);
-        let slots: BTreeSet<&SlotId> = after.slots.changed(&before.slots).into_iter().chain(of_servers).collect();
-        for slot in slots.iter().flat_map(|id| states.map(|state| state.slot(id))).flatten() {
-            touched.plans.extend(&slot.job);
-            touched.executors.extend(&slot.executor);
-        }
-        touched.slots = slots;
-        for id in after.executors.changed(&before.executors) {
-            let [was, is] = states.map(|state| state.executor(id));
-            let of = |executor: &'a Executor| (&executor.slot, executor.leaving, executor.stuck);
-            if was.map(of) != is.map(of) {
-                touched.executors.insert(id);
-                touched.jobs.insert(&id.job);
-                touched.slots.extend(was.into_iter().chain(is).map(|executor| &executor.slot));
-            }
-        }
-        for id in after.live.changed(&before.live).into_iter().chain(after.ended.changed(&before.ended)) {
-            touched.jobs.insert(id);
-            let [was, is] = states.map(|state| state.job(id));
-            let plan = |job: &'a Job| (job.slots(), job.class);
-            if was.map(plan) != is.map(plan) {
-                touched.plans.insert(id);
-                match (was, is) {
-                    (Some(was), Some(is)) => touched.slots.extend(was.slots().symmetric_difference(is.slots())),
-                    (was, is) => touched.slots.extend(was.or(is).into_iter().flat_map(Job::slots)),
+        let mut touched = Self::default();
+        touched.fleets.extend(after.fleets.changed(&before.fleets).into_iter().map(|(fleet, _)| fleet));
+        for (server, [was, is]) in after.servers.changed(&before.servers) {
+            if is_other(was, is) {
+                for (id, _) in after.slots_of(server) {
+                    touched.slot(id, [before, after].map(|state| state.slot(id)), true);
                 }
             }
         }
-        touched
+        for (id, values) in after.slots.changed(&before.slots) {
+            touched.slot(id, values, false);
+        }
+        for (id, [was, is]) in after.executors.changed(&before.executors) {
+            let of = |executor: &'a Executor| (&executor.slot, executor.leaving, executor.stuck);
+            if was.map(of) != is.map(of) {
+                touched.executors.push(id);
+                touched.jobs.push(&id.job);
+                touched.slots.extend(was.into_iter().chain(is).map(|executor| &executor.slot));
+            }
+        }
+        let jobs = after.live.changed(&before.live).into_iter().chain(after.ended.changed(&before.ended));
+        for (id, _) in jobs {
+            touched.job(id, [before, after].map(|state| state.job(id)));
+        }
+        touched.in_order()
+    }
+
+    /// A slot may be another one, or its server is.
+    fn slot(&mut self, id: &'a SlotId, [was, is]: [Option<&'a Slot>; 2], is_elsewhere: bool) {
+        let both = || was.into_iter().chain(is);
+        self.slots.push(id);
+        self.executors.extend(both().filter_map(|slot| slot.executor.as_ref()));
+        // Who is on a slot is nothing to a plan that has it: the processes of a job come and go one by one, and it has up to hundreds of slots.
+        let of = |slot: &'a Slot| (&slot.job, slot.is_lent(), slot.is_quarantined());
+        if is_elsewhere || was.map(of) != is.map(of) {
+            self.plans.extend(both().filter_map(|slot| slot.job.as_ref()));
+        }
+    }
+
+    fn job(&mut self, id: &'a JobId, [was, is]: [Option<&'a Job>; 2]) {
+        self.jobs.push(id);
+        let plan = |job: &'a Job| (job.slots(), job.class);
+        if was.map(plan) != is.map(plan) {
+            self.plans.push(id);
+            match (was, is) {
+                (Some(was), Some(is)) => self.slots.extend(was.slots().symmetric_difference(is.slots())),
+                (was, is) => self.slots.extend(was.or(is).into_iter().flat_map(Job::slots)),
+            }
+        }
+    }
+
+    /// Each of them once, in order.
+    fn in_order(mut self) -> Self {
+        fn once<T: Ord>(of: &mut Vec<T>) {
+            of.sort_unstable();
+            of.dedup();
+        }
+        once(&mut self.jobs);
+        once(&mut self.plans);
+        once(&mut self.slots);
+        once(&mut self.executors);
+        self
     }
 }
 
 /// Whether a server differs in more than how many of its reports were taken, which is no matter of its slots.
-fn is_other(before: &State, after: &State, server: &ServerId) -> bool {
-    let (Some(before), Some(after)) = (before.server(server), after.server(server)) else { return true };
+fn is_other(was: Option<&Server>, is: Option<&Server>) -> bool {
+    let (Some(before), Some(after)) = (was, is) else { return true };
     let of = |server: &Server| (server.incarnation, server.connected, server.slots, server.class);
     of(before) != of(after) || before.devices != after.devices
 }

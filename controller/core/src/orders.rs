@@ -37,13 +37,13 @@ pub fn touched(before: &State, after: &State) -> Touched {
     if !after.datasets.changed(&before.datasets).is_empty() {
         return Touched::All;
     }
-    let mut servers: BTreeSet<ServerId> = after.servers.changed(&before.servers).into_iter().cloned().collect();
-    servers.extend(after.slots.changed(&before.slots).into_iter().map(|slot| slot.server.clone()));
-    let mut jobs: BTreeSet<&JobId> = after.live.changed(&before.live).into_iter().collect();
-    jobs.extend(after.ended.changed(&before.ended));
-    for executor in after.executors.changed(&before.executors) {
-        let places = [before, after].map(|state| state.executor(executor).map(|executor| executor.slot.server.clone()));
-        servers.extend(places.into_iter().flatten());
+    let servers = after.servers.changed(&before.servers).into_iter().map(|(server, _)| server.clone());
+    let mut servers: BTreeSet<ServerId> = servers.collect();
+    servers.extend(after.slots.changed(&before.slots).into_iter().map(|(slot, _)| slot.server.clone()));
+    let changed = after.live.changed(&before.live).into_iter().chain(after.ended.changed(&before.ended));
+    let mut jobs: BTreeSet<&JobId> = changed.map(|(job, _)| job).collect();
+    for (executor, values) in after.executors.changed(&before.executors) {
+        servers.extend(values.into_iter().flatten().map(|executor| executor.slot.server.clone()));
         jobs.insert(&executor.job);
     }
     for job in jobs {

@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// Entries per chunk before it is split: a write to a shared table copies at most so many keys.
-const CHUNK_LEN_MAX: usize = 64;
+const CHUNK_LEN_MAX: usize = 16;
 
 /// Chunks per group before it is split: a write to a shared table copies at most so many pointers to chunks. Few in tests, so that there are several groups.
 const GROUP_LEN_MAX: usize = if cfg!(test) { 3 } else { 64 };
@@ -31,6 +31,9 @@ pub struct Table<K, V> {
     /// may be any place, or none.
     near: Place,
 }
+
+/// A key, its value before and its value now.
+pub(crate) type Changed<'a, K, V> = (&'a K, [Option<&'a V>; 2]);
 
 /// Where an entry is.
 #[derive(Clone, Copy, Default)]
@@ -198,9 +201,9 @@ impl<K: Ord, V> Table<K, V> {
         self.locate(key).is_some()
     }
 
-    /// Keys that are in only one of two tables or whose values were written to since one was cloned from the other, in order.
-    /// Costs what differs, and a look at every group if anything was written.
-    pub fn changed<'a>(&'a self, before: &'a Self) -> Vec<&'a K> {
+    /// Keys that are in only one of two tables or whose values were written to since one was cloned from the other, in order, each with its value before
+    /// and now. Costs what differs, and a look at every group if anything was written.
+    pub fn changed<'a>(&'a self, before: &'a Self) -> Vec<Changed<'a, K, V>> {
         if Arc::ptr_eq(&self.groups, &before.groups) {
             return Vec::new();
         }
@@ -228,7 +231,10 @@ impl<K: Ord, V> Table<K, V> {
             let their = if order.is_ge() { theirs.next() } else { None };
             match (my, their) {
                 (Some((_, my)), Some((_, their))) if Arc::ptr_eq(my, their) => {}
-                (my, their) => changed.extend(my.or(their).map(|(key, _)| key)),
+                (my, their) => {
+                    let values = [their, my].map(|of| of.map(|(_, value)| value.as_ref()));
+                    changed.extend(my.or(their).map(|(key, _)| (key, values)));
+                }
             }
         }
     }
@@ -421,8 +427,10 @@ mod tests {
                 }
                 prop_assert_eq!(table.get(&key), map.get(&key));
                 prop_assert_eq!(table.len(), map.len());
-                let changed: BTreeSet<u16> = table.changed(&frozen.0).into_iter().copied().collect();
-                prop_assert_eq!(&changed, &frozen.0.changed(&table).into_iter().copied().collect());
+                let changed = table.changed(&frozen.0);
+                prop_assert!(changed.iter().all(|(key, values)| *values == [frozen.1.get(key), map.get(key)]));
+                let changed: BTreeSet<u16> = changed.into_iter().map(|(key, _)| *key).collect();
+                prop_assert_eq!(&changed, &frozen.0.changed(&table).into_iter().map(|(key, _)| *key).collect());
                 for key in map.keys().chain(frozen.1.keys()) {
                     // A value that was written to may be the same again; one that is another was written to.
                     prop_assert!(map.get(key) == frozen.1.get(key) || changed.contains(key));

@@ -142,9 +142,9 @@ pub(crate) struct Informed<'a> {
 
 impl Informed<'_> {
     fn view(&self, view: &View) -> View {
-        let mut told = view.clone();
-        let measured = std::mem::take(&mut told.curves);
-        told.curves.reserve(view.jobs.len());
+        let curves = Vec::with_capacity(view.jobs.len());
+        let (classes, jobs, tenants) = (view.classes.clone(), view.jobs.clone(), view.tenants.clone());
+        let mut told = View { classes, jobs, curves, tenants, now_ms: view.now_ms, effort: view.effort.clone() };
         for of in &mut told.jobs {
             // Jobs are accepted in the order of the setup, and none is refused.
             let number = of.arrival as usize;
@@ -153,7 +153,7 @@ impl Informed<'_> {
             of.numeric = of.numeric.or(self.bound.get(number).copied().flatten());
             // Of a job that is measured nothing else is known than what was measured.
             let curve = match job.is_measured() {
-                true => of.curve.and_then(|place| measured.get(place).cloned()),
+                true => of.curve.and_then(|place| view.curves.get(place).cloned()),
                 false => self.curves.of(number, job),
             };
             of.curve = curve.map(|curve| {

@@ -60,8 +60,8 @@ pub(crate) struct World<'a> {
     policy: &'a dyn Policy,
     stopwatch: &'a mut (dyn FnMut() -> u64 + 'a),
     pub state: State,
-    /// What stands there while it is decided about.
-    blank: State,
+    /// What stands there while it is decided about; none meanwhile.
+    blank: Option<State>,
     /// As it was when it was last checked.
     checked: State,
     pub at: TimeMs,
@@ -100,7 +100,7 @@ impl<'a> World<'a> {
             policy,
             stopwatch,
             state: State::new(Cell(0)),
-            blank: State::new(Cell(0)),
+            blank: None,
             checked: State::new(Cell(0)),
             at: BEGIN,
             queue: Queue::default(),
@@ -281,9 +281,10 @@ impl<'a> World<'a> {
         self.tally.events += 1;
         let begun = (self.stopwatch)();
         // Handed over, and not lent: what nobody else holds of it is changed where it is.
-        let state = std::mem::replace(&mut self.state, self.blank.clone());
-        let facts;
-        (facts, self.state) = decide_input_folded(state, self.at, input, self.policy.name());
+        let blank = self.blank.take().unwrap_or_else(|| State::new(Cell(0)));
+        let state = std::mem::replace(&mut self.state, blank);
+        let (facts, state) = decide_input_folded(state, self.at, input, self.policy.name());
+        self.blank = Some(std::mem::replace(&mut self.state, state));
         let decided = (self.stopwatch)();
         self.take(&facts);
         let live = self.state.live_len();

@@ -90,11 +90,15 @@ fn leave(draft: &mut Draft<'_>, executors: &[ExecutorId], deadline: TimeMs, caus
 /// Executors that the plan does not have any more leave at the next boundary; those that no running generation has, at once.
 fn let_go(draft: &mut Draft<'_>, id: &JobId) -> bool {
     let Some(job) = draft.state.job(id) else { return false };
+    // Executors are numbered in the order of the slots that they are started on: mostly the next one has the next slot.
+    let mut next = job.slots().iter().peekable();
+    let mut is_planned = |slot: &SlotId| next.next_if_eq(&slot).is_some() || job.slots().contains(slot);
     let due: Vec<(ExecutorId, TimeMs, LeaveCause)> = draft
         .state
         .executors_of(id)
         .filter_map(|(number, executor)| {
-            let (deadline, cause) = has_to_leave(draft, job, number, executor)?;
+            let planned = is_planned(&executor.slot);
+            let (deadline, cause) = has_to_leave(draft, job, (number, executor), planned)?;
             Some((number.clone(), deadline, cause))
         })
         .collect();
@@ -104,13 +108,12 @@ fn let_go(draft: &mut Draft<'_>, id: &JobId) -> bool {
 fn has_to_leave(
     draft: &Draft<'_>,
     job: &Job,
-    number: &ExecutorId,
-    executor: &Executor,
+    (number, executor): (&ExecutorId, &Executor),
+    planned: bool,
 ) -> Option<(TimeMs, LeaveCause)> {
     if executor.leaving.is_some_and(|leaving| leaving.at_once()) {
         return None;
     }
-    let planned = job.slots().contains(&executor.slot);
     let suspending = matches!(job.phase, JobPhase::Suspending(..));
     let goes = !planned || executor.leaving.is_some();
     if !goes && !suspending {

@@ -55,6 +55,9 @@ impl Idle {
         let needing = state.fleets().filter(|(_, fleet)| packing == Packing::BestFitApart && fleet.needs() > 0);
         let needing: BTreeSet<&FleetId> = needing.map(|(id, _)| id).collect();
         for (id, of) in state.noted_slots().servers() {
+            if of.idle.is_empty() {
+                continue;
+            }
             for (kind, slots) in of.idle_by_kind() {
                 let (wanted, others) = match needing.is_empty() {
                     true => (Places::default(), slots),

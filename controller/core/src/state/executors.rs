@@ -4,7 +4,7 @@
 //! plan who will not leave; it is no part of a state's bytes, nor of what makes two states equal.
 
 use super::job::Executor;
-use crate::table::Table;
+use crate::table::{Changed, Table};
 use events_schema::{ExecutorId, JobId};
 use minicbor::encode::Write;
 use minicbor::{Decode, Decoder, Encode, Encoder};
@@ -45,7 +45,7 @@ impl Executors {
     }
 
     /// See [`Table::changed`].
-    pub fn changed<'a>(&'a self, before: &'a Self) -> Vec<&'a ExecutorId> {
+    pub fn changed<'a>(&'a self, before: &'a Self) -> Vec<Changed<'a, ExecutorId, Executor>> {
         self.all.changed(&before.all)
     }
 

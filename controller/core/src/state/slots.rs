@@ -5,7 +5,7 @@
 //! has it from the first fact on ([`Slots::knows_servers`]).
 
 use super::fleet::{Server, Slot, SlotKind};
-use crate::table::Table;
+use crate::table::{Changed, Table};
 use events_schema::{Digest, FleetId, ServerId, SlotId};
 use minicbor::encode::Write;
 use minicbor::{Decode, Decoder, Encode, Encoder};
@@ -231,7 +231,7 @@ impl Slots {
     }
 
     /// See [`Table::changed`].
-    pub fn changed<'a>(&'a self, before: &'a Self) -> Vec<&'a SlotId> {
+    pub fn changed<'a>(&'a self, before: &'a Self) -> Vec<Changed<'a, SlotId, Slot>> {
         self.all.changed(&before.all)
     }
 
