@@ -401,7 +401,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let tenant = f.text("tenant", |s| TenantId::parse(s).map_err(|e| e.expected.to_owned()));
     let determinism = Determinism::read(&mut f, retrains.is_some(), workers, batch_size);
     let profile = f.nested("profile", |path, value| parse_profile(path, value, workers)).flatten();
-    let batch_range = read_batch_range(&mut f, own_rows, determinism, workers, batch_size);
+    let batch_range = read_batch_range(&mut f, determinism, workers, batch_size);
     if gang.is_some() {
         let useless = [
             ("seed", seed != 0),

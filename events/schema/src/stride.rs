@@ -151,7 +151,6 @@ impl JobSpec {
 /// Reads `batch_range`, beside what it has to go with. `batch_size` is none where it is wrong.
 pub(crate) fn read_batch_range(
     f: &mut Fields<'_>,
-    torch: bool,
     determinism: Determinism,
     workers: Workers,
     batch_size: Option<u64>,
@@ -159,10 +158,6 @@ pub(crate) fn read_batch_range(
     let range = f.nested("batch_range", |path, value| parse_batch_range(path, value, workers, batch_size))?;
     if determinism == Determinism::D1 {
         let expected = "left out, or `determinism: none` beside it: which batches a job trains with follows from the slots that it has, and its model from them";
-        f.wrong("batch_range", expected);
-    }
-    if torch {
-        let expected = "left out: a model in PyTorch is given batches of `batch_size`; a range is for models of Ebb's";
         f.wrong("batch_range", expected);
     }
     Some(range)

@@ -21,6 +21,7 @@ pub mod stretch;
 pub mod sums;
 pub mod wire;
 
+mod accumulate;
 mod ahead;
 mod checkpoint;
 mod following;

@@ -1,11 +1,11 @@
 //! What a job computes, apart from who computes it: engine, update and data. Used alike by the elastic loop (`trainer.rs`) and the plain
 //! one (`plain.rs`), which is why both give the same bits.
 
-use crate::ahead::{Ahead, Ready};
+use crate::ahead::Ahead;
 use crate::buffers::Buffer;
 use crate::side_by_side::{Asked, SideBySide};
 use crate::store_wait::StorePatience;
-use crate::workload::{Rows, Torch, View, Workload};
+use crate::workload::{Torch, View, Workload};
 use bytes::Bytes;
 use events_schema::control::TorchHost;
 use events_schema::dataset::{DatasetInfo, Samples};
@@ -167,15 +167,15 @@ pub struct Program {
     /// Who computes.
     pub workload: Workload,
     /// None where the job's code brings its own rows.
-    training: Option<Loader>,
+    pub(crate) training: Option<Loader>,
     /// What computes several ranks at once, where there are cores for that.
     beside: Option<SideBySide>,
     /// How long the last gradient took whoever computed it, if it lay ready.
     took_beside: Option<Duration>,
     /// What makes its batches before they are asked for, where Python is given them.
-    ahead: Option<Ahead>,
+    pub(crate) ahead: Option<Ahead>,
     /// For how long batches for Python were waited for so far.
-    batches_waited: Duration,
+    pub(crate) batches_waited: Duration,
     evaluation: Option<HeldOut>,
     /// Reads, decodes and uploads behind the trainer.
     pub runtime: Arc<tokio::runtime::Runtime>,
@@ -326,29 +326,21 @@ impl Program {
         gradient: &mut Buffer,
         on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
-        let random_key = RandomKey { seed: self.spec.seed, rank, step };
         self.took_beside = None;
+        let key = RandomKey { seed: self.spec.seed, rank, step };
         // Without determinism it is one gradient of them all, and there is nothing beside it.
         if self.beside.is_some() && workers == [rank] && stride.is_one() {
-            return self.gradient_beside_others(random_key, view, gradient);
+            return self.gradient_beside_others(key, view, gradient);
         }
-        let asked = Instant::now();
-        // Held until the gradient is there: then its place is free for another.
-        let ready = self.ready(workers, step)?;
-        if let Some(ready) = &ready {
-            self.batches_waited += asked.elapsed();
-            let following = self.ahead.as_mut().and_then(Ahead::following);
-            let rows = Rows::Placed(ready.batch, following);
-            return self.workload.gradient(view, (rows, workers), random_key, gradient, on_part);
+        if matches!(self.workload, Workload::Torch(_)) {
+            return self.gradient_in_python(workers, (step, stride), view, gradient, on_part);
         }
-        let samples =
-            self.training.as_ref().map(|loader| self.samples_of(loader, workers, (step, stride))).transpose()?;
-        if self.ahead.is_some() {
-            self.batches_waited += asked.elapsed();
-        }
-        let rows = samples.as_ref().map_or(Rows::Own, Rows::Read);
+        let loader = self.training.as_ref().ok_or(ProgramError::NoDataset)?;
+        let samples = self.samples_of(loader, workers, (step, stride))?;
         let begun = Instant::now();
-        let sums = self.workload.gradient(view, (rows, workers), random_key, gradient, on_part)?;
+        // It sums over the samples, so nothing of it is final before the end.
+        let Workload::Native { engine, update } = &mut self.workload else { return Err(ProgramError::NoDataset) };
+        let sums = engine.gradient(&view.elements[..update.parameter_count()], &samples, key, gradient)?;
         if let ModelSpec::Synthetic { gradient_ms, .. } = self.spec.model {
             // As one that computes: nothing interrupts it, and its sums are there at the end.
             let batches = workers.len() as u64 * stride.steps();
@@ -390,7 +382,7 @@ impl Program {
     }
 
     /// The samples of these ranks and of so many steps, one after the other.
-    fn samples_of(
+    pub(crate) fn samples_of(
         &self,
         loader: &Loader,
         workers: &[Rank],
@@ -403,12 +395,6 @@ impl Program {
             samples.append(batch?);
             Ok(samples)
         })
-    }
-
-    /// The batch that was made ahead, if one was; whoever has none reads by himself, and meets what was in the way. Waiting for it is waiting for the store.
-    fn ready(&mut self, workers: &[Rank], step: Step) -> Result<Option<Ready>, ProgramError> {
-        let Some(ahead) = &mut self.ahead else { return Ok(None) };
-        Ok(self.patience.ask(|| Ok::<_, DataError>(ahead.take(workers, step)), |_| false)?)
     }
 
     fn samples(&self, loader: &Loader, rank: Rank, step: Step) -> Result<Samples, ProgramError> {
@@ -490,7 +476,7 @@ impl Program {
                     ahead.expect(turns, from, memory);
                 }
             }
-            None => self.workload.expect(ranks, from)?,
+            None => self.workload.expect(ranks, (from, stride))?,
         }
         Ok(())
     }
@@ -504,7 +490,7 @@ impl Program {
         done: impl FnOnce() + Send + 'static,
     ) -> Result<(), ProgramError> {
         let Some(training) = self.training.clone() else {
-            self.workload.expect_first(&ranks, from)?;
+            self.workload.expect_first(&ranks, (from, stride))?;
             done();
             return Ok(());
         };

@@ -192,7 +192,7 @@ impl Replica {
                 let after = Version(self.version.0 + 1);
                 // It is changed elsewhere, and what others read here stays as it is.
                 self.readers.clear();
-                let mean = torch.apply(self.view(), mean, step, after)?;
+                let mean = torch.apply(self.view(), mean, (step, stride), after)?;
                 self.gradient = Some(Arc::new(mean));
                 (self.version, self.data, self.elsewhere) = (after, Arc::default(), true);
             }

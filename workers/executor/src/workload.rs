@@ -11,13 +11,14 @@ use crate::buffers::{Buffer, Pool};
 use crate::program::ProgramError;
 use events_schema::dataset::Samples;
 use events_schema::job::JobSpec;
+use events_schema::stride::Stride;
 use events_schema::{Digest, Rank, Step};
 use std::time::Duration;
-use workers_engine::{Engine, RandomKey, Sums, Update, blocks, learning_rate_factor};
+use workers_engine::{Engine, Sums, Update, blocks, learning_rate_factor};
 use workers_session::RankMetrics;
 use workers_torch::{
-    Batch, BatchMemory, DIRECT_PLACE, Following, Lengths, OnPart, OwnRows, StartTimes, TorchError, TorchEvaluation,
-    TorchJob,
+    Addend, Batch, BatchMemory, DIRECT_PLACE, Following, Lengths, OnPart, OwnRows, RateFactors, StartTimes, TorchError,
+    TorchEvaluation, TorchJob,
 };
 
 /// Which contents a replica has: equal for equal contents, within one executor.
@@ -65,8 +66,8 @@ pub struct Torch {
     pool: Pool,
     spec: JobSpec,
     steps_total: u64,
-    /// The ranks whose own rows were said to be next, and the step.
-    expected: Option<(Vec<Rank>, Step)>,
+    /// The ranks whose own rows were said to be next, the step, and the one after the update from there.
+    expected: Option<(Vec<Rank>, Step, Step)>,
     /// For how long the code's own rows were waited for so far.
     data_waited: Duration,
 }
@@ -89,69 +90,66 @@ impl Torch {
         Ok(())
     }
 
-    /// The code's own rows of these ranks are read next, from this step on. Said again only where it is not what follows.
-    fn expect(&mut self, ranks: &[Rank], step: Step) -> Result<(), ProgramError> {
-        let follows = |(before, last): &(Vec<Rank>, Step)| before == ranks && (last.0 + 1 == step.0 || *last == step);
+    /// The code's own rows of these ranks are read next, from this step on, for updates of so many. Said again only where it is not what follows.
+    fn expect(&mut self, ranks: &[Rank], (step, stride): (Step, Stride)) -> Result<(), ProgramError> {
+        let follows = |(before, from, to): &(Vec<Rank>, Step, Step)| before == ranks && [*from, *to].contains(&step);
         if self.job.own_rows().is_some() && !self.expected.as_ref().is_some_and(follows) {
             self.job.expect(ranks, step)?;
         }
-        self.expected = Some((ranks.to_vec(), step));
+        self.expected = Some((ranks.to_vec(), step, stride.end(step)));
         Ok(())
     }
 
-    /// The gradient of the rows of these ranks in a step, into a buffer that it can map or not.
-    fn gradient(
+    /// The gradient of the rows of these ranks in a step of an update, with the replica of `view`, into a buffer that it can map.
+    pub fn gradient(
         &mut self,
-        (ranks, step): (&[Rank], Step),
+        view: View<'_>,
+        (ranks, addend): (&[Rank], Addend),
         rows: Rows<'_>,
         gradient: &mut Buffer,
         on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
+        self.hold(view)?;
         let (batch, following) = match rows {
             Rows::Read(samples) => (self.job.batches().write(DIRECT_PLACE, samples)?, None),
             Rows::Placed(batch, following) => (batch, following),
             Rows::Own => (Batch::OWN, None),
         };
-        let sums = match gradient.segment_mut() {
-            Some(segment) => self.job.gradient(ranks, step, batch, following, segment, on_part)?,
-            None => {
-                let mut shared = self.shared()?;
-                let segment = shared.segment_mut().ok_or_else(no_memory)?;
-                let sums = self.job.gradient(ranks, step, batch, following, segment, on_part)?;
-                gradient.copy_from_slice(segment);
-                sums
-            }
-        };
+        let segment = gradient.segment_mut().ok_or_else(no_memory)?;
+        let sums = self.job.gradient(ranks, addend, batch, following, segment, on_part)?;
         self.data_waited += sums.data_wait;
         Ok(Sums { weight: sums.weight, loss: sums.loss })
     }
 
-    /// Applies a mean gradient to the replica of `view`; the result is version `after`, and only the Python process has it. Gives the mean
+    /// Applies a mean gradient of so many steps to the replica of `view`; the result is version `after`, and only the Python process has it. Gives the mean
     /// back, which must stay as it is until the next call.
     pub fn apply(
         &mut self,
         view: View<'_>,
         mut mean: Buffer,
-        step: Step,
+        (step, stride): (Step, Stride),
         after: Version,
     ) -> Result<Buffer, ProgramError> {
         self.hold(view)?;
         self.held = None;
-        if mean.segment().is_none() {
-            let mut shared = self.shared()?;
+        if let Some(mut shared) = self.instead_of(&mean)? {
             shared.copy_from_slice(&mean);
             mean = shared;
         }
-        let factor = learning_rate_factor(&self.spec.schedule, step, self.steps_total);
-        self.job.apply(step, factor, mean.segment().ok_or_else(no_memory)?)?;
+        let schedule = learning_rate_factor(&self.spec.schedule, step, self.steps_total);
+        let rule = self.spec.batch_range.map_or(1.0, |range| range.learning_rate_rule.factor(stride));
+        self.job.apply((step, stride), RateFactors { schedule, rule }, mean.segment().ok_or_else(no_memory)?)?;
         self.held = Some(after);
         Ok(mean)
     }
 
-    /// A buffer that it can map.
-    fn shared(&self) -> Result<Buffer, ProgramError> {
+    /// A buffer that it can map, where this is none.
+    pub fn instead_of(&self, buffer: &Buffer) -> Result<Option<Buffer>, ProgramError> {
+        if buffer.segment().is_some() {
+            return Ok(None);
+        }
         let shared = self.pool.take();
-        if shared.segment().is_some() { Ok(shared) } else { Err(no_memory().into()) }
+        if shared.segment().is_some() { Ok(Some(shared)) } else { Err(no_memory().into()) }
     }
 
     /// The replica that it has, in `room` if that is as long.
@@ -294,18 +292,18 @@ impl Workload {
         }
     }
 
-    /// Announces the ranks whose gradients come next, from this step on.
-    pub fn expect(&mut self, ranks: &[Rank], step: Step) -> Result<(), ProgramError> {
+    /// Announces the ranks whose gradients come next, from this step on, for updates of so many.
+    pub fn expect(&mut self, ranks: &[Rank], from: (Step, Stride)) -> Result<(), ProgramError> {
         match self {
             Self::Native { .. } => Ok(()),
-            Self::Torch(torch) => torch.expect(ranks, step),
+            Self::Torch(torch) => torch.expect(ranks, from),
         }
     }
 
     /// The same for an executor that has computed nothing yet; who has goes on with what it reads.
-    pub fn expect_first(&mut self, ranks: &[Rank], step: Step) -> Result<(), ProgramError> {
+    pub fn expect_first(&mut self, ranks: &[Rank], from: (Step, Stride)) -> Result<(), ProgramError> {
         match self {
-            Self::Torch(torch) if torch.expected.is_none() => torch.expect(ranks, step),
+            Self::Torch(torch) if torch.expected.is_none() => torch.expect(ranks, from),
             _ => Ok(()),
         }
     }
@@ -326,28 +324,6 @@ impl Workload {
         match self {
             Self::Native { .. } => Ok(()),
             Self::Torch(torch) => torch.hold(view),
-        }
-    }
-
-    /// The summed gradient of the rows of some logical workers, written into all of `gradient`. An engine
-    /// of this process tells `on_part` of nothing: it sums over the samples, so everything is final at the end.
-    pub fn gradient(
-        &mut self,
-        view: View<'_>,
-        (rows, workers): (Rows<'_>, &[Rank]),
-        key: RandomKey,
-        gradient: &mut Buffer,
-        on_part: Option<OnPart<'_>>,
-    ) -> Result<Sums, ProgramError> {
-        match self {
-            Self::Native { engine, update } => {
-                let Rows::Read(samples) = rows else { return Err(ProgramError::NoDataset) };
-                Ok(engine.gradient(&view.elements[..update.parameter_count()], samples, key, gradient)?)
-            }
-            Self::Torch(torch) => {
-                torch.hold(view)?;
-                torch.gradient((workers, key.step), rows, gradient, on_part)
-            }
         }
     }
 

@@ -51,6 +51,17 @@ pub struct Following {
     pub batch: Batch,
 }
 
+/// One of the steps whose gradients are added up, one after the other, for an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addend {
+    /// Whose rows its gradient is of.
+    pub step: Step,
+    /// Nothing is there yet that its gradient is added to.
+    pub first: bool,
+    /// Then the gradient is whole.
+    pub last: bool,
+}
+
 impl Batch {
     /// Of rows that the job's code brings itself.
     pub const OWN: Self = Self { start: 0, rows: 0, number: 0 };

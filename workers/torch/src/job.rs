@@ -4,7 +4,7 @@
 //! gone (`child.rs`).
 
 use crate::answers::{float, parse, ranges};
-use crate::batches::{Batch, BatchMemory, DIRECT_PLACE, Following, PLACES, hosted_max, place_bytes};
+use crate::batches::{Addend, Batch, BatchMemory, DIRECT_PLACE, Following, PLACES, hosted_max, place_bytes};
 use crate::cache::Held;
 use crate::checked::Checked;
 use crate::child::{Launch, Python};
@@ -18,6 +18,7 @@ use crate::spawn::never_starts;
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::{Determinism, JobSpec};
+use events_schema::stride::Stride;
 use events_schema::torch::{TorchDevice, TorchSpec};
 use events_schema::{Digest, Rank, Step};
 use serde::Deserialize;
@@ -196,6 +197,15 @@ pub struct TorchSums {
     pub data_wait: Duration,
 }
 
+/// What learning rates are multiplied by in an update.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RateFactors {
+    /// Those of the job file's optimizer: the schedule at the first of its steps.
+    pub schedule: f64,
+    /// All of them, where it takes several steps, and in it alone: the rule for batches.
+    pub rule: f64,
+}
+
 /// What an evaluation was summed over.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TorchEvaluation {
@@ -347,13 +357,14 @@ impl TorchJob {
     }
 
     /// The summed gradient of the rows of some ranks in a step, one after the other, with what travels in its sum: of one, or without determinism of all that
-    /// are hosted. Overwrites all of `gradient`, which is as long as [`Lengths::gradient`]. Who is to be told of stretches as backward finishes them is told of none where they
+    /// are hosted. Of an update that takes several steps, these are asked for in their order, into the same memory, and each is added to those before it. With the last, all
+    /// of `gradient` is overwritten, which is as long as [`Lengths::gradient`]. Who is to be told of stretches as backward finishes them is told of none where they
     /// are few, or lie on a device first, and of none twice. While it is computed, a `collate()` of the code is called for what is `following`.
     /// Where it [gives means](Self::gives_means), the gradient is divided by its weight.
     pub fn gradient(
         &mut self,
         ranks: &[Rank],
-        step: Step,
+        Addend { step, first: begins, last: ends }: Addend,
         batch: Batch,
         following: Option<Following>,
         gradient: &mut Segment,
@@ -369,7 +380,7 @@ impl TorchJob {
             [&rank.0.to_le_bytes()[..], &step, &start, &batch.rows.to_le_bytes()].concat()
         };
         let mut payload = [&turn(*first, step, batch)[..], &place.to_le_bytes()].concat();
-        payload.extend([on_part.is_some(), mean].map(u8::from));
+        payload.extend([on_part.is_some(), mean, begins, ends].map(u8::from));
         payload.extend(count.to_le_bytes());
         payload.extend(others.iter().flat_map(|rank| rank.0.to_le_bytes()));
         payload.extend(batch.number.to_le_bytes());
@@ -409,12 +420,20 @@ impl TorchJob {
         }
     }
 
-    /// Begins to apply the mean gradient of a step, as it is after clipping; `factor` is the schedule's on the learning rate. The child goes on
-    /// by itself: whether it succeeded is heard with the next answer, and until then `mean` must stay as it is.
-    pub fn apply(&mut self, step: Step, factor: f64, mean: &Segment) -> Result<(), TorchError> {
+    /// Begins to apply the mean gradient of a step and of those after it that are taken at once, as it is after clipping, with these factors on learning rates. The
+    /// child goes on by itself: whether it succeeded is heard with the next answer, and until then `mean` must stay as it is.
+    pub fn apply(
+        &mut self,
+        (step, stride): (Step, Stride),
+        rates: RateFactors,
+        mean: &Segment,
+    ) -> Result<(), TorchError> {
         self.initial = false;
         let place = self.place(mean)?;
-        let payload = [&step.0.to_le_bytes()[..], &factor.to_le_bytes(), &place.to_le_bytes()].concat();
+        let steps = u16::try_from(stride.steps()).map_err(|_| TorchError::Protocol("too many steps".to_owned()))?;
+        let [schedule, rule] = [rates.schedule, rates.rule].map(f64::to_le_bytes);
+        let payload =
+            [&step.0.to_le_bytes()[..], &schedule, &place.to_le_bytes(), &steps.to_le_bytes(), &rule].concat();
         self.settle()?;
         self.python.say(b'A', &payload, &[])?;
         self.updating = true;

@@ -40,12 +40,12 @@ mod spawn;
 mod variables;
 pub mod warm;
 
-pub use batches::{AHEAD_PLACES, Batch, BatchMemory, DIRECT_PLACE, Following};
+pub use batches::{AHEAD_PLACES, Addend, Batch, BatchMemory, DIRECT_PLACE, Following};
 pub use cache::{CACHE_MIB_DEFAULT, Cache, Held};
 pub use computing::ComputingProcess;
 pub use ending::by_signal;
 pub use isolation::{Isolation, IsolationError, Reach};
-pub use job::{Initial, OnPart, TorchError, TorchEvaluation, TorchJob, TorchStart};
+pub use job::{Initial, OnPart, RateFactors, TorchError, TorchEvaluation, TorchJob, TorchStart};
 pub use layout::{Lengths, OwnRows, StartTimes};
 pub use memory::{Exceeded, MemoryBound, kernel_kills};
 pub use output::Output;

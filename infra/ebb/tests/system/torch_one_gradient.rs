@@ -6,11 +6,11 @@
 
 use crate::exactly_once::{SAMPLES, import_unit_vectors};
 use crate::schedules::demand;
-use crate::support::{finished, job, plain_digest, steps, submit, text, until};
+use crate::support::{System, finished, job, plain_digest, steps, submit, text, until};
 use crate::torch::{TRAIN, document, python, service};
 use ebb::wire::Job;
 use loadtest_harness::service::kill_process;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Divides the samples, so that every step has the same weight.
 const GLOBAL_BATCH: u32 = 16;
@@ -55,20 +55,78 @@ fn members(job: &Job) -> u16 {
     job.progress.map_or(0, |progress| progress.members)
 }
 
+/// The same rows, which the code brings and processes of it read ahead, beside what has to count steps whatever batches there were.
+const OWN_ROWS: &str = r#"
+    loader = {"num_workers": 1}
+
+    def dataset(self):
+        rows = torch.arange(480)
+        return torch.utils.data.TensorDataset(torch.eye(480), rows % 10)
+
+    def scheduler(self, optimizer):
+        self.rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+        return self.rates
+
+    def state(self, model):
+        self.taken = torch.zeros((), dtype=torch.int64)
+        return {"taken": self.taken}
+
+    def on_step(self, model, step):
+        self.taken += self.update_steps
+        assert int(self.taken) == step + 1 == self.rates.last_epoch, (self.taken, step, self.rates.last_epoch)
+"#;
+
+/// With a learning rate in proportion to the batch a delivery adds the same to the weights in each of them.
+fn range() -> Value {
+    json!({"max": GLOBAL_BATCH, "learning_rate_rule": "linear"})
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sample_counts_once_per_epoch_in_pytorch_without_determinism() {
     let system = service().await;
-    import_unit_vectors(&system).await;
-    let client = system.client();
-    let mut document = document(&system, COUNTS, 1).await;
-    let counted = json!({"dataset": "unit", "batch_size": GLOBAL_BATCH / 4, "determinism": "none", "epochs": EPOCHS, "checkpoint": {"every_steps": 40}});
-    document.as_object_mut().unwrap().extend(counted.as_object().unwrap().clone());
-    document
-        .as_object_mut()
-        .unwrap()
-        .retain(|name, _| !["steps", "gradient_clip_norm", "evaluation"].contains(&name.as_str()));
+    let id = count(&system, COUNTS, json!({"dataset": "unit", "epochs": EPOCHS})).await;
+    let refused = system.ebb(&["verify", &id]).await;
+    let said = String::from_utf8_lossy(&refused.stdout).into_owned() + &String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(12) && said.contains("`determinism: none`"), "{said}");
+}
 
-    demand(&system, 3).await;
+/// Where updates take as many steps as the job has executors.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_sample_counts_once_per_epoch_in_pytorch_whatever_the_batches() {
+    let system = service().await;
+    let id = count(&system, COUNTS, json!({"dataset": "unit", "epochs": EPOCHS, "batch_range": range()})).await;
+    batches_moved(&job(&system.client(), &id).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_the_code_and_its_schedule_count_steps_whatever_the_batches() {
+    let system = service().await;
+    let code = COUNTS.to_owned() + OWN_ROWS;
+    let steps = EPOCHS * SAMPLES / GLOBAL_BATCH as usize;
+    let id = count(&system, &code, json!({"steps": steps, "batch_range": range()})).await;
+    batches_moved(&job(&system.client(), &id).await);
+}
+
+/// One of one step, of two and of four at least, as it had so many executors.
+fn batches_moved(job: &Job) {
+    let batches = job.batches.as_ref().unwrap();
+    let of = u64::from(GLOBAL_BATCH);
+    assert!([of, 2 * of, 4 * of].iter().all(|samples| batches.used.contains(samples)), "{batches:?}");
+    assert!(batches.used.iter().all(|samples| samples % of == 0 && *samples <= 4 * of), "{batches:?}");
+}
+
+/// Trains a job of this code that says this, on other executors again and again, and counts how often it used each sample. Gives its id.
+async fn count(system: &System, code: &str, said: Value) -> String {
+    import_unit_vectors(system).await;
+    let client = system.client();
+    let mut document = document(system, code, 1).await;
+    let fields = document.as_object_mut().unwrap();
+    fields.retain(|name, _| !["dataset", "steps", "gradient_clip_norm", "evaluation"].contains(&name.as_str()));
+    let counted = json!({"batch_size": GLOBAL_BATCH / 4, "determinism": "none", "checkpoint": {"every_steps": 40}});
+    fields.extend(counted.as_object().unwrap().clone());
+    fields.extend(said.as_object().unwrap().clone());
+
+    demand(system, 3).await;
     let id = submit(&client, &document, "counted").await;
     let more = async |members_now: u16| {
         until(&client, &id, "this many executors", |j| members(j) == members_now).await;
@@ -77,13 +135,13 @@ async fn every_sample_counts_once_per_epoch_in_pytorch_without_determinism() {
     };
     more(1).await;
     // Not three, which with four workers are no faster than two.
-    demand(&system, 0).await;
+    demand(system, 0).await;
     more(4).await;
     let pid = system.agent().slots().await.unwrap().iter().find_map(|slot| slot.pid).unwrap();
     kill_process(pid).unwrap();
     until(&client, &id, "the loss of one", |j| members(j) < 4).await;
     more(4).await;
-    demand(&system, 2).await;
+    demand(system, 2).await;
     more(2).await;
     let before = job(&client, &id).await;
     assert!(!before.is_over(), "it was over before all that was to happen to it: {before:?}");
@@ -101,10 +159,7 @@ async fn every_sample_counts_once_per_epoch_in_pytorch_without_determinism() {
     let check = check.await.unwrap();
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
     assert_eq!(SAMPLES % GLOBAL_BATCH as usize, 0);
-
-    let refused = system.ebb(&["verify", &id]).await;
-    let said = String::from_utf8_lossy(&refused.stdout).into_owned() + &String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.status.code() == Some(12) && said.contains("`determinism: none`"), "{said}");
+    id
 }
 
 /// Chance, running statistics and a batch in several parts, whoever reads the rows: as the plain loop has it that is one executor.

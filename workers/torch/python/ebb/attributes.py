@@ -19,7 +19,7 @@ import torch
 from ebb.tensors import raw_bytes
 
 REGISTERED = frozenset({"_parameters", "_buffers", "_modules", "training", "_non_persistent_buffers_set"})
-EBBS_OWN = {"spec", "parameters", "step"}
+EBBS_OWN = {"spec", "parameters", "step", "update_steps"}
 # What is looked into at most, so that a graph of a million objects costs a second and not a minute: items of one container, things one
 # within the other, and things in all.
 PARTS_BOUND = 10_000

@@ -33,6 +33,8 @@ class Job:
     sample: dict[str, Any] | None = None
     steps: int | None = None
     steps_per_epoch: int | None = None
+    #: In `on_step`: how many steps the update took, more than one only where the job file has a `batch_range`.
+    update_steps: int = 1
     #: Arguments for `torch.utils.data.DataLoader` where the job has a dataset of its own: `num_workers` (of each executor; without any,
     #: rows are read in the step; of an Ebb dataset, whether collate() is called ahead however quick it is, and with 0 never), `prefetch_factor`, `pin_memory`, `timeout`, `multiprocessing_context`.
     loader: dict[str, Any] = {}
@@ -60,7 +62,7 @@ class Job:
         return None
 
     def scheduler(self, optimizer: Any) -> Any:
-        """A torch learning-rate scheduler, stepped once after each update."""
+        """A torch learning-rate scheduler, stepped once for each step that an update took."""
         return None
 
     def dataset(self) -> Any:
@@ -86,7 +88,7 @@ class Job:
         return {}
 
     def on_step(self, model: Any, step: int) -> None:
-        """After each update, on every executor: must do the same everywhere."""
+        """After each update, with the last step that it took, on every executor: must do the same everywhere."""
 
     def scheduler_due(self, step: int) -> bool:
         """Whether the scheduler is stepped after this step; adapters for frameworks that step it by epochs say so here."""

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 import torch
 
-from ebb import attributes, compiled, guard, numerics, python_state, schedulers, seeds
+from ebb import attributes, compiled, numerics, python_state, returned, schedulers, seeds, strides
 from ebb.build import Parts, Settings, build
 from ebb.collator import Rows
 from ebb.data import Batches, OwnBatches, SharedBatches, Stopwatch, moved
@@ -40,6 +40,7 @@ class Program:
         self.job, self.model, self.data = self.parts.job, self.parts.model, self.parts.data
         compiled.execution(self.job, self.model, settings.code)  # refuses, before anything is compiled
         self.optimizer = self.parts.optimizer
+        strides.check(self.optimizer, settings.spec)
         named = list(self.model.named_parameters())
         self.trainable = [(n, p) for n, p in named if p.requires_grad]
         self.frozen = [(n, p) for n, p in named if not p.requires_grad]
@@ -57,6 +58,8 @@ class Program:
         self.whole = True
         self.on_step_tried = type(self.job).on_step is Job.on_step
         self.scheduler_tried = False
+        #: Whose gradient the next one is added to, of which step it is then, and where they lie.
+        self.added_next: tuple[tuple[int, ...], int, int] | None = None
         self.gradient_digest: str | None = None
         #: What the check found here, to be held beside what another process found.
         self.observed: dict[str, Any] = {}
@@ -192,13 +195,19 @@ class Program:
         following: Rows | None = None,
         mean: bool = False,
         others: tuple[int, ...] = (),
+        first: bool = True,
+        last: bool = True,
     ) -> tuple[float, float, int]:
         """The gradient of this rank's rows of this step, from this byte of the batch segment on, into the memory of this number: (weight, loss,
         microseconds waited for data). Who is to `say` which stretches are final is given them as backward finishes them, unless that happens on a device first.
         The rows have a number where they stay until the gradient is there; those that are asked for next may lie there too. Of a job's only logical
-        worker the gradient may be asked for as the `mean`, divided by its weight. Without determinism it is of the rows of `others` as well."""
+        worker the gradient may be asked for as the `mean`, divided by its weight. Without determinism it is of the rows of `others` as well, and of an update
+        that takes several steps it is asked for one after the other: each is added to those since the `first`, and whole with the `last`."""
         self._use(place)
         ranks = (rank, *others)
+        if not first and self.added_next != (ranks, step, place):
+            raise RuntimeError(f"a gradient of {ranks}, step {step}, was to be added to one of {self.added_next}")
+        self.added_next = None if last else (ranks, step + 1, place)
         if isinstance(self.data, SharedBatches):
             batches = self.data.batches(ranks, step, rows, start, number)
             waited_us = self.data.waited_us()
@@ -208,7 +217,7 @@ class Program:
             batches = self.data.batches(ranks, step)
             waited_us = watch.elapsed_us()
         try:
-            weight, loss = self.compute(ranks, step, batches, say, mean=mean)
+            weight, loss = self.compute(ranks, step, batches, say, mean=mean, first=first, last=last)
         finally:
             self.gradients.parts.end()
         return weight, loss, waited_us
@@ -221,27 +230,32 @@ class Program:
         say: Callable[[bytes], None] | None = None,
         allow_nonfinite: bool = False,
         mean: bool = False,
+        first: bool = True,
+        last: bool = True,
     ) -> tuple[float, float]:
         """The gradient of these ranks' batches, added up: weight and loss."""
-        self._load_buffers()
+        if first:
+            self._load_buffers()
         for module, training in self.modes:
             if module.training is not training:
                 module.training = training
         self.job.__dict__["step"] = step
-        self.gradients.begin()
+        if first:
+            self.gradients.begin()
         weight, loss = 0.0, 0.0
         for part, (batch, _) in enumerate(batches):
-            if part > 0:
+            if part > 0 or not first:
                 self.gradients.again()
             seeds.set_all(seeds.key_of_part(self.seed, "gradient", ranks[0], step, part), self.cuda)
             # What is finished before the last batch is not final.
-            self.gradients.parts.begin(say if part + 1 == len(batches) and not self.apart else None)
+            self.gradients.parts.begin(say if last and part + 1 == len(batches) and not self.apart else None)
             of_batch = self._of_batch(batch, mean)
             if not allow_nonfinite and not math.isfinite(of_batch[1]):
                 raise NonFinite(f"the loss of step {step}, rank {ranks[0]} is {of_batch[1]}")
             weight, loss = weight + of_batch[0], loss + of_batch[1]
-        self.gradients.end()
-        self._hand_out(gives_buffers=0 in ranks)
+        if last:
+            self.gradients.end()
+            self._hand_out(gives_buffers=0 in ranks)
         return weight, loss
 
     def _of_batch(self, batch: Any, mean: bool) -> tuple[float, float]:
@@ -249,19 +263,19 @@ class Program:
         if self.cuda:
             batch = moved(batch, self.device)
         with user_code("loss()"):
-            returned = self.job.loss(self.model, batch)
+            found = self.job.loss(self.model, batch)
         if self.gradients.are_there():
             raise Refused(
                 "loss() computes gradients itself (it calls backward()), as a loop of one's own does, which cannot be kept; return the loss "
                 "alone, Ebb runs backward and steps the optimizers; of several losses, as of a GAN, return the sum, and keep from each network "
                 "what is not its own (`.detach()`, or its parameters detached by torch.func.functional_call)"
             )
-        loss, weight = _checked_pair(returned)
+        loss, weight = returned.pair(found)
         if mean:
-            self.gradients.divide_by(_number(weight))
+            self.gradients.divide_by(returned.number(weight))
         with user_code("backward"):
             loss.backward()
-        loss_value, weight_value = float(loss.detach()), _number(weight)
+        loss_value, weight_value = float(loss.detach()), returned.number(weight)
         if not (math.isfinite(weight_value) and weight_value >= 0):
             raise Refused(f"loss() returned the weight {weight_value}; it must be a finite number from 0")
         self._check_parameters()
@@ -319,8 +333,9 @@ class Program:
 
     # ------------------------------------------------------------------------------------------------ update
 
-    def apply(self, step: int, factor: float, place: int = 0) -> None:
-        """Turns the replica at `step` into that at `step + 1`, by the mean gradient in the memory of this number, which stays as it is."""
+    def apply(self, step: int, factor: float, place: int = 0, stride: int = 1, rate_factor: float = 1.0) -> None:
+        """Turns the replica at `step` into that `stride` steps further, by their mean gradient in the memory of this number, which stays as it is. `factor` is the
+        schedule's on the rates of the job file's optimizer, `rate_factor` that on all rates of an update that takes several steps."""
         self._use(place)
         if not self.whole:
             raise RuntimeError("an update was asked for where only the part for computing gradients is held")
@@ -341,19 +356,21 @@ class Program:
         if self.own_update:
             seeds.set_all(seeds.key(self.seed, "update", step), self.cuda)
         unchanged = self.gradient_flat._version
-        with user_code(f"the step of the optimizer {name_of(self.optimizer)}"):
+        with user_code(f"the step of the optimizer {name_of(self.optimizer)}"), strides.taken(self.optimizer, stride, rate_factor):
             self.optimizer.step()
         if self.gradient_flat._version != unchanged:
             raise Refused(f"the optimizer {name_of(self.optimizer)} changed a gradient in place; write it as a class of your own")
         for _, parameter in self.trainable:
             parameter.grad = None
         self.optimizer_state.settle()
-        if self.scheduler is not None and self.job.scheduler_due(step):
-            schedulers.step(self.scheduler, look=not self.scheduler_tried)
-            self.scheduler_tried = True
-        self.job.__dict__["step"] = step
+        end = step + stride
+        for taken in range(step, end) if self.scheduler is not None else ():
+            if self.job.scheduler_due(taken):
+                schedulers.step(self.scheduler, look=not self.scheduler_tried)
+                self.scheduler_tried = True
+        self.job.__dict__.update(step=end - 1, update_steps=stride)
         if self.own_update:
-            self._on_step(step)
+            self._on_step(end - 1)
         self._check_parameters()
         self._write_python()
 
@@ -454,17 +471,17 @@ class Program:
             module.eval()
         try:
             with torch.no_grad(), user_code("evaluate()"):
-                returned = self.job.evaluate(self.model, batch)
-                if returned is None:
+                found = self.job.evaluate(self.model, batch)
+                if found is None:
                     loss, weight = self.job.loss(self.model, batch)
                     # The count is of rows: a weight need not be whole.
-                    returned = {"loss": float(loss) * (rows / float(weight)) if float(weight) else 0.0}, rows
+                    found = {"loss": float(loss) * (rows / float(weight)) if float(weight) else 0.0}, rows
         finally:
             self.model.train()
             for module, training in others:
                 module.training = training
             self._load_buffers()
-        return _checked_sums(returned)
+        return returned.sums(found)
 
     def _held_out_batch(self, rank: int, part: int, rows: int) -> tuple[Any, int]:
         if self.parts.held_out is not None:
@@ -518,10 +535,6 @@ class Program:
         }
 
 
-# As many as travel with each logical worker's result, and stand in the log.
-NAMES_MAX, NAME_BYTES_MAX, COUNT_MAX = 16, 48, 1 << 40
-
-
 class Place:
     """Memory for a gradient and what travels along, with a view for each trained parameter."""
 
@@ -546,10 +559,6 @@ def _hooks(optimizer: torch.optim.Optimizer) -> Any:
 _KEEP = "Ebb keeps parameters where they are: no .to(), .double(), load_state_dict(assign=True) or new Parameter after model()"
 
 
-def _number(weight: Any) -> float:
-    return float(weight.detach() if isinstance(weight, torch.Tensor) else weight)
-
-
 def _halves(buffers: torch.Tensor) -> torch.Tensor:
     """Bytes as numbers that a float32 holds exactly, so that buffers travel in the sum of gradients."""
     return buffers.view(torch.uint16)
@@ -557,38 +566,3 @@ def _halves(buffers: torch.Tensor) -> torch.Tensor:
 
 def _on_host(slots: list[tuple[str, Slot]], views: dict[str, torch.Tensor]) -> list[tuple[Slot, torch.Tensor]]:
     return [(slot, views[key]) for key, slot in slots if slot.on_host]
-
-
-def _checked_pair(returned: Any) -> tuple[torch.Tensor, Any]:
-    guard.check_no_group()
-    if not (isinstance(returned, (tuple, list)) and len(returned) == 2):
-        raise Refused(
-            f"loss() returned a {type(returned).__name__}; it must return two things: the loss summed over the rows, and their weight"
-        )
-    loss, weight = returned
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        raise Refused("loss() must return the summed loss as a tensor of one element")
-    if not loss.requires_grad:
-        raise Refused("the loss that loss() returned depends on no trainable parameter (was it detached, or computed under no_grad?)")
-    if not isinstance(weight, (int, float)) and not (hasattr(weight, "numel") and weight.numel() == 1):
-        raise Refused(f"loss() returned a {type(weight).__name__} as the weight; it must be a number, usually the count of rows")
-    return loss if loss.ndim == 0 else loss.reshape(()), weight
-
-
-def _checked_sums(returned: Any) -> tuple[dict[str, float], int]:
-    if not (isinstance(returned, (tuple, list)) and len(returned) == 2 and isinstance(returned[0], dict)):
-        raise Refused("evaluate() must return two things: a dict of sums by name, and the count to divide them by")
-    sums, count = returned
-    if len(sums) > NAMES_MAX:
-        raise Refused(f"evaluate() returned {len(sums)} names; {NAMES_MAX} at most are kept")
-    for name in sums:
-        if not isinstance(name, str) or not 1 <= len(name.encode()) <= NAME_BYTES_MAX or not name.isprintable():
-            raise Refused(f"evaluate() returned a sum by the name {name!r}; names are printable texts of 1 to {NAME_BYTES_MAX} bytes")
-    found = {}
-    for name, value in sums.items():
-        if not isinstance(value, (int, float)) and not (hasattr(value, "numel") and value.numel() == 1):
-            raise Refused(f"evaluate() returned a {type(value).__name__} as `{name}`; it must be a number, summed over the rows")
-        found[name] = float(value)
-    if not 0 <= int(count) <= COUNT_MAX:
-        raise Refused(f"evaluate() returned the count {count}; it must be what the sums are divided by, from 0")
-    return found, int(count)

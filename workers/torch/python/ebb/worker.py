@@ -29,9 +29,11 @@ FRAME_LIMIT_BYTES = 64 << 20
 READ_BYTES, DESCRIPTORS_MAX = 4096, 5
 ANCILLARY_BYTES = socket.CMSG_SPACE(DESCRIPTORS_MAX * array.array("i").itemsize)
 # A request for a gradient: rank, step, the batch's first byte and its rows, the memory's number, whether stretches are told, whether it is divided by
-# its weight, and how many other ranks' rows it is of as well. Then these ranks; then, where there is one, the batch's number; then, where it lies there
+# its weight, whether it is the first and the last of those that are added up, and how many other ranks' rows it is of as well. Then these ranks; then, where there is one, the batch's number; then, where it lies there
 # already, rank, step, first byte, rows and number of the batch that is asked for next.
-GRADIENT, NUMBER, FOLLOWING = struct.Struct("<HQQIQ??H"), struct.Struct("<Q"), struct.Struct("<HQQIQ")
+GRADIENT, NUMBER, FOLLOWING = struct.Struct("<HQQIQ????H"), struct.Struct("<Q"), struct.Struct("<HQQIQ")
+# A request for an update: step, the schedule's factor, the memory's number, how many steps it takes, the factor on its rates.
+UPDATE = struct.Struct("<QdQHd")
 PR_SET_PDEATHSIG = 1
 
 
@@ -192,7 +194,7 @@ class Server:
             self.program.expect([rank for (rank,) in struct.iter_unpack("<H", ranks)], step)
             return b"", []
         if kind == b"A":
-            self.program.apply(*struct.unpack("<QdQ", payload))
+            self.program.apply(*UPDATE.unpack(payload))
             if not self.keeps_freed:  # the first update makes what later ones find
                 self.keeps_freed = True
                 heap.keep_freed()
@@ -214,14 +216,14 @@ class Server:
         raise RuntimeError(f"{kind!r} is no request of this protocol")
 
     def _gradient(self, payload: bytes) -> bytes:
-        rank, step, start, rows, place, wanted, mean, count = GRADIENT.unpack_from(payload)
+        rank, step, start, rows, place, wanted, mean, first, last, count = GRADIENT.unpack_from(payload)
         others = struct.unpack_from(f"<{count}H", payload, GRADIENT.size)
         end = GRADIENT.size + 2 * count
         (number,) = NUMBER.unpack_from(payload, end) if len(payload) > end else (0,)
         following = payload[end + NUMBER.size :]
         after = self.rows(*FOLLOWING.unpack(following)) if following else None
         say = self.say_part if wanted else None
-        weight, loss, waited_us = self.program.gradient(rank, step, rows, place, say, start, number, after, mean, others)
+        weight, loss, waited_us = self.program.gradient(rank, step, rows, place, say, start, number, after, mean, others, first, last)
         return struct.pack("<ddQ", weight, loss, waited_us)
 
     def _build(self, message: dict[str, Any]) -> tuple[bytes, list[int]]:

@@ -130,14 +130,17 @@ class Worker:
         self.ask(b"N", struct.pack(f"<Q{len(ranks)}H", step, *ranks))
 
     def compute(
-        self, rank: int, step: int, rows: int = 0, start: int = 0, mean: bool = False, others: tuple[int, ...] = ()
+        self, rank: int, step: int, rows: int = 0, start: int = 0, mean: bool = False, others: tuple[int, ...] = (), first: bool = True, last: bool = True
     ) -> tuple[torch.Tensor, float, float]:
-        """A rank's gradient with what travels along, its weight and its loss; or that gradient divided by its weight; or that of others as well."""
-        payload = struct.pack(f"<HQQIQ??H{len(others)}H", rank, step, start, rows, 1, False, mean, len(others), *others)
+        """A rank's gradient with what travels along, its weight and its loss; or that gradient divided by its weight; or that of others as well; or
+        added to those since the first."""
+        payload = struct.pack(f"<HQQIQ????H{len(others)}H", rank, step, start, rows, 1, False, mean, first, last, len(others), *others)
         weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", payload)[0])
         return self.gradient_view().clone(), weight, loss
 
-    def compute_in_parts(self, rank: int, step: int, others: tuple[int, ...] = ()) -> tuple[torch.Tensor, float, float, list[list[tuple[int, int]]]]:
+    def compute_in_parts(
+        self, rank: int, step: int, others: tuple[int, ...] = (), first: bool = True
+    ) -> tuple[torch.Tensor, float, float, list[list[tuple[int, int]]]]:
         """The same, with the stretches of each message that came before. Asserts that what was final then is what it is at the end."""
         said, copies = [], []
 
@@ -145,7 +148,7 @@ class Worker:
             said.append(list(struct.iter_unpack("<QQ", stretches)))
             copies.extend((start, self.gradient_view()[start:end].clone()) for start, end in said[-1])
 
-        payload = struct.pack(f"<HQQIQ??H{len(others)}H", rank, step, 0, 0, 1, True, False, len(others), *others)
+        payload = struct.pack(f"<HQQIQ????H{len(others)}H", rank, step, 0, 0, 1, True, False, first, True, len(others), *others)
         weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", payload, before=heard)[0])
         gradient = self.gradient_view().clone()
         for start, copy in copies:
@@ -155,9 +158,9 @@ class Worker:
     def gradient_view(self) -> torch.Tensor:
         return self.gradient.view(torch.float32)[: self.info["gradient_elements"] + self.info["extra_elements"]]
 
-    def apply(self, summed: torch.Tensor, step: int, factor: float) -> None:
+    def apply(self, summed: torch.Tensor, step: int, factor: float, stride: int = 1, rate_factor: float = 1.0) -> None:
         self.gradient_view().copy_(summed)
-        self.ask(b"A", struct.pack("<QdQ", step, factor, 1))
+        self.ask(b"A", struct.pack("<QdQHd", step, factor, 1, stride, rate_factor))
 
     def snapshot(self) -> torch.Tensor:
         self.ask(b"S")
