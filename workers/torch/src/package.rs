@@ -49,9 +49,9 @@ mod tests {
         let bound = |most: usize| u64::try_from(most).unwrap();
         assert_eq!(number("worker.py", "FRAME_LIMIT_BYTES"), bound(frame::FRAME_BYTES_MAX));
         assert_eq!(number("worker.py", "DESCRIPTORS_MAX"), bound(frame::DESCRIPTORS_MAX));
-        assert_eq!(number("program.py", "NAMES_MAX"), bound(MEASURES_MAX));
-        assert_eq!(number("program.py", "NAME_BYTES_MAX"), bound(MEASURE_NAME_BYTES_MAX));
-        assert_eq!(number("program.py", "COUNT_MAX"), PREDICTIONS_MAX);
+        assert_eq!(number("returned.py", "NAMES_MAX"), bound(MEASURES_MAX));
+        assert_eq!(number("returned.py", "NAME_BYTES_MAX"), bound(MEASURE_NAME_BYTES_MAX));
+        assert_eq!(number("returned.py", "COUNT_MAX"), PREDICTIONS_MAX);
         for (file, named) in [
             ("worker.py", child::SOCKET_VARIABLE),
             ("worker.py", child::LIFE_VARIABLE),
