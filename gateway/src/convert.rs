@@ -323,8 +323,14 @@ pub fn fleet(state: &State, name: &FleetId, fleet: &Fleet) -> api::Fleet {
         needed: fleet.sequence.map(|_| fleet.needed),
         sequence: fleet.sequence,
         recalled: fleet.recalled.map(|_| fleet.held() as u32),
+        forecast: state.past(name).into_iter().flat_map(|past| past.forecasts(state.at()).map(forecast)).collect(),
         slots: fleet.slots.iter().map(|id| slot(state, id, state.slot(id))).collect(),
     }
+}
+
+fn forecast(of: controller_core::state::Forecast) -> api::FleetForecast {
+    let controller_core::state::Forecast { in_ms, p50_slots, p90_slots, error_milli, covered_milli } = of;
+    api::FleetForecast { in_ms, p50: p50_slots, p90: p90_slots, error_milli, covered_milli }
 }
 
 /// All slots of all servers, declared by a fleet or not, in order. A list asks which of them it shows before [`slot`] makes them ready to be shown.

@@ -3,6 +3,7 @@
 //! Not in the log: whom a job waits behind follows from who else is there, so with ten thousand waiting jobs one arrival would be ten
 //! thousand facts. What a plan gives a job is a fact, with its cause; this adds the rest from the state, by the policy's own order.
 
+use crate::decide::loans::Loans;
 use crate::decide::plan::{Problem, waits};
 use crate::decide::{bandwidth, classes, throughput};
 use crate::policy::effort::Effort;
@@ -19,13 +20,19 @@ pub struct Reasons<'a> {
     at: TimeMs,
     policy: Option<Box<dyn Policy>>,
     queue: OnceCell<(Problem<'a>, Vec<Share>)>,
+    loans: OnceCell<Loans<'a>>,
 }
 
 impl<'a> Reasons<'a> {
     /// As of a state, at a time that is not before it.
     #[must_use]
     pub fn of(state: &'a State, at: TimeMs) -> Self {
-        Self { state, at: state.at().max(at), policy: policy_by_name(policy_name(state)), queue: OnceCell::new() }
+        let policy = policy_by_name(policy_name(state));
+        Self { state, at: state.at().max(at), policy, queue: OnceCell::new(), loans: OnceCell::new() }
+    }
+
+    fn loans(&self) -> &Loans<'a> {
+        self.loans.get_or_init(|| Loans::of(self.state, self.at))
     }
 
     /// Why this job of the state has what it has; `None` of an ended one.
@@ -38,7 +45,7 @@ impl<'a> Reasons<'a> {
             JobPhase::Queued => (PlanCause::Nothing, self.queued(id, job)),
             JobPhase::Starting(placement) | JobPhase::Running(placement, _) if !placement.slots.is_empty() => {
                 let cause = known.map_or(PlanCause::Guarantee, |reason| reason.cause.clone());
-                (cause, waits_placed(self.state, self.at, (id, job), self.usable(job, placement)))
+                (cause, waits_placed(self.state, self.at, (id, job), self.usable(job, placement), self.loans()))
             }
             // On its way out: the plan that sent it there said why.
             JobPhase::Starting(_) | JobPhase::Running(..) | JobPhase::Suspending(..) => return known.cloned(),
@@ -76,7 +83,13 @@ fn policy_name(state: &State) -> &str {
 }
 
 /// Why a job with so many slots has no more.
-pub(crate) fn waits_placed(state: &State, at: TimeMs, of: (&JobId, &Job), slots: usize) -> Option<WaitCause> {
+pub(crate) fn waits_placed(
+    state: &State,
+    at: TimeMs,
+    of: (&JobId, &Job),
+    slots: usize,
+    loans: &Loans<'_>,
+) -> Option<WaitCause> {
     let job = of.1;
     let until = job.faults.backoff_until();
     if at < until {
@@ -88,7 +101,9 @@ pub(crate) fn waits_placed(state: &State, at: TimeMs, of: (&JobId, &Job), slots:
     }
     let class = || class_apart(state, at, of, slots).map(WaitCause::Class);
     let link = || bandwidth::link_apart(state, at, of, slots).map(WaitCause::Link);
-    let waits = || class().or_else(link).unwrap_or(WaitCause::Slots { missing });
+    // What is idle is likely to be wanted again before it was worth it.
+    let loan = || matches!(loans.of_kind(of.0, job), (1.., 0)).then_some(WaitCause::Offers);
+    let waits = || class().or_else(link).or_else(loan).unwrap_or(WaitCause::Slots { missing });
     (missing > 0).then(waits)
 }
 

@@ -29,6 +29,14 @@ pub const SERVERS_FORGOTTEN_AT_ONCE_MAX: usize = 64;
 
 /// Longest time a fleet may leave an executor after a reclaim.
 pub const RECLAIM_DEADLINE_MS_MAX: u64 = 3_600_000;
+/// A slot that is forecast to be wanted goes back so much earlier than its deadline has it: a plan is made by then, and its fleet takes it.
+pub const GIVEN_BACK_AHEAD_MS: u64 = 10_000;
+/// What a process takes to start on a slot, cold (docs/measurements.md). The same for all jobs, because starts are not measured job by job.
+pub const START_ASSUMED_MS: u64 = 6_400;
+/// A loan should last so many times as long as it takes to begin: who begins should train for as long.
+pub const LOAN_TIMES: u64 = 2;
+/// A loan that is expected to last no longer is none for any job: so long it takes with a replica of 100 MB over a link that is just fast.
+pub const WORTH_A_LOAN_MS: u64 = 15_000;
 /// Time an executor has to leave a slot that the plan, not a fleet, takes from it: several boundaries of slow steps.
 pub const PLAN_LEAVE_MS: u64 = 60_000;
 /// Time the members of a new or restarted job have to come together, beside the reading of a checkpoint. Longer than it takes until it is said that

@@ -214,6 +214,7 @@ fn way(cause: ReclaimCause) -> &'static str {
         ReclaimCause::Direct => "direct",
         ReclaimCause::Undeclared => "undeclared",
         ReclaimCause::Recall => "recall",
+        ReclaimCause::Forecast => "forecast",
     }
 }
 

@@ -374,6 +374,7 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
                     fact::ReclaimCause::Direct => ReclaimCause::Direct,
                     fact::ReclaimCause::Undeclared => ReclaimCause::Undeclared,
                     fact::ReclaimCause::Recall => ReclaimCause::Recall,
+                    fact::ReclaimCause::Forecast => ReclaimCause::Forecast,
                 },
                 asked: asked_at.map(rfc3339),
             })

@@ -209,6 +209,8 @@ words! {
         Undeclared,
         /// The fleet was recalled.
         Recall,
+        /// The fleet is likely to need it soon.
+        Forecast,
     }
     /// Why a command had no effect.
     Refusal {

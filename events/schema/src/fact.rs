@@ -576,6 +576,9 @@ pub enum Fact {
         /// That it plans by assumed speeds and none are measured; otherwise it is told what is measured.
         #[n(1)]
         assumed_speeds: Option<bool>,
+        /// That what fleets are going to need is forecast from now on, and after how long their needs come again; otherwise all lending is reactive.
+        #[n(2)]
+        forecast_day_ms: Option<u64>,
     },
     /// It has been gone for long, and no fleet declares a slot of it any more. It may join again.
     #[n(43)]
@@ -966,7 +969,7 @@ pub enum WaitCause {
     /// Its user's resume.
     #[n(2)]
     Resume,
-    /// No slots are offered at all.
+    /// No slots are offered at all; or, of a job that trains, none for long enough to begin there.
     #[n(3)]
     Offers,
     /// A pause after repeated failures of its executors.
@@ -1050,6 +1053,9 @@ pub enum ReclaimCause {
     /// The fleet was recalled.
     #[n(4)]
     Recall,
+    /// The fleet is likely to need it soon.
+    #[n(5)]
+    Forecast,
 }
 
 /// Whether something that happened to a job's executors is a failure, and what follows: judged once, when it was decided, so that every

@@ -15,6 +15,10 @@ use std::collections::VecDeque;
 /// Silent for so many lifetimes, a fleet gets back what it lent.
 const LIFETIMES_UNTIL_RETURN: u64 = 3;
 
+/// A need that was read and counts is said again after so long, while the fleet has more slots than it needs: what went back to it before it needed it is lent
+/// again then.
+const REPEATED_MS: u64 = 60_000;
+
 /// What a fleet does when nothing is known of its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnSilence {
@@ -45,6 +49,8 @@ pub struct FleetView {
     pub slots: u32,
     /// Those that a job is on and that nobody has asked back.
     pub borrowed: u32,
+    /// Those that it neither lends nor has asked back.
+    pub own: u32,
     /// The need that counts; `None` if it never said one.
     pub needed: Option<u32>,
 }
@@ -67,7 +73,7 @@ pub struct Step {
     pub standing: Standing,
     /// The need that should count now.
     pub wish: Wish,
-    /// Whether to publish it: another one counts.
+    /// Whether to publish it: another one counts, or it is time to say again that slots which went back early are not needed.
     pub publish: bool,
 }
 
@@ -109,6 +115,8 @@ pub struct Follower {
     silent: bool,
     /// When slots began to come back, and the need just before.
     returning: Option<(TimeMs, u32)>,
+    /// When the need was last to be published.
+    said_at: TimeMs,
 }
 
 impl Follower {
@@ -116,7 +124,7 @@ impl Follower {
     #[must_use]
     pub fn new(now: TimeMs, settings: Settings) -> Self {
         let good_until = now.plus_ms(settings.lifetime_ms);
-        Self { settings, highest: VecDeque::new(), good_until, silent: true, returning: None }
+        Self { settings, highest: VecDeque::new(), good_until, silent: true, returning: None, said_at: now }
     }
 
     /// Takes in a look: the need that was read and how old its samples are, if any was, and the fleet as it is.
@@ -133,7 +141,13 @@ impl Follower {
             None if now < self.good_until => (Standing::Heard, Wish::Unknown(counts)),
             None => self.unheard(now, fleet, counts),
         };
-        Step { standing, wish, publish: fleet.needed != Some(wish.needed()) }
+        let differs = fleet.needed != Some(wish.needed());
+        let again =
+            matches!(wish, Wish::Read(needed) if fleet.own > needed) && now.since_ms(self.said_at) >= REPEATED_MS;
+        if differs || again {
+            self.said_at = now;
+        }
+        Step { standing, wish, publish: differs || again }
     }
 
     fn heard(&mut self, now: TimeMs, needed: u32, age_ms: u64, counts: u32) {
@@ -198,7 +212,7 @@ mod tests {
     }
 
     fn fleet(needed: u32) -> FleetView {
-        FleetView { slots: 8, borrowed: 3, needed: Some(needed) }
+        FleetView { slots: 8, borrowed: 3, own: needed, needed: Some(needed) }
     }
 
     /// A follower and the need that counts, because everything it wishes is published.
@@ -215,7 +229,7 @@ mod tests {
         fn at(&mut self, now_ms: u64, read: Option<u32>) -> (Standing, u32) {
             let step = self.follower.look(TimeMs(now_ms), read.map(|needed| (needed, 1_000)), self.fleet);
             assert_eq!(step.publish, self.fleet.needed != Some(step.wish.needed()));
-            self.fleet.needed = Some(step.wish.needed());
+            (self.fleet.needed, self.fleet.own) = (Some(step.wish.needed()), step.wish.needed());
             (step.standing, step.wish.needed())
         }
     }
@@ -233,12 +247,21 @@ mod tests {
     }
 
     #[test]
+    fn while_it_has_more_than_it_needs_it_says_so_every_minute() {
+        let mut follower = Follower::new(TimeMs(0), settings());
+        let mut says = |at_ms, own| follower.look(TimeMs(at_ms), Some((4, 0)), FleetView { own, ..fleet(4) }).publish;
+        let said =
+            [(60_000, 4), (65_000, 5), (70_000, 5), (124_999, 5), (125_000, 5)].map(|(at_ms, own)| says(at_ms, own));
+        assert_eq!(said, [false, true, false, false, true]);
+    }
+
+    #[test]
     fn what_counted_before_it_began_falls_no_sooner() {
         let mut world = World::new(6);
         assert_eq!(world.at(5_000, Some(0)).1, 6);
         assert_eq!(world.at(5_000 + FALL_MS, Some(0)).1, 0);
         let mut never_said = Follower::new(TimeMs(0), settings());
-        let step = never_said.look(TimeMs(1), Some((0, 0)), FleetView { slots: 8, borrowed: 0, needed: None });
+        let step = never_said.look(TimeMs(1), Some((0, 0)), FleetView { slots: 8, borrowed: 0, own: 8, needed: None });
         assert_eq!((step.wish.needed(), step.publish), (8, true), "all slots are its own until it falls");
     }
 

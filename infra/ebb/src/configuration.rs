@@ -69,6 +69,7 @@ const KEYS: &[Key] = &[
     key("controller.listen", &[("up", "listen_agents"), ("controller", "listen_agents")]),
     key("controller.policy", &[("up", "policy"), ("controller", "policy")]),
     key("controller.speeds", &[("up", "speeds"), ("controller", "speeds")]),
+    key("controller.lending", &[("up", "lending"), ("controller", "lending")]),
     key("controller.name", &[("controller", "name")]),
     key("controller.listen_metrics", &[("controller", "listen_metrics")]),
     key("metrics.to_anyone", &[("controller", "metrics_to_anyone"), ("agent", "metrics_to_anyone")]),

@@ -281,8 +281,9 @@ impl Following<'_> {
 async fn fleet(client: &Client, name: &FleetId) -> Result<FleetView, Failure> {
     let fleet = client.fleet(name.as_str()).await?;
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let borrowed = fleet.slots.iter().filter(|slot| slot.state == "borrowed").count();
-    Ok(FleetView { slots: count(fleet.slots.len()), borrowed: count(borrowed), needed: fleet.needed })
+    let of_state = |state: &str| count(fleet.slots.iter().filter(|slot| slot.state == state).count());
+    let (borrowed, own) = (of_state("borrowed"), of_state("unoffered"));
+    Ok(FleetView { slots: count(fleet.slots.len()), borrowed, own, needed: fleet.needed })
 }
 
 /// Its HTTP API.

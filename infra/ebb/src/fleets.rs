@@ -6,7 +6,9 @@ use crate::failure::Failure;
 use crate::output::{Output, json, line, pairs, table};
 use crate::wire::{Fleet, Slot, words};
 use events_schema::{FleetId, ServerId};
-use gateway_api::{DeclareFleet, NameSlots, Offers, PublishDemand, RecallFleet, ServerSlots, SlotsOfServer};
+use gateway_api::{
+    DeclareFleet, FleetForecast, NameSlots, Offers, PublishDemand, RecallFleet, ServerSlots, SlotsOfServer,
+};
 use gateway_client::{Answer, Client, WantedSlots};
 use serde_json::json;
 
@@ -156,10 +158,16 @@ fn print_fleet(output: Output, fleet: &Answer<Fleet>) {
         ("fleet", fleet.name.clone()),
         ("needs", fleet.needed.map(|n| format!("{n} of {} slots", fleet.slots.len())).unwrap_or_default()),
         ("recalled", fleet.recalled.map(|held| recalled(&fleet.name, held, fleet.slots.len())).unwrap_or_default()),
+        ("is going to need", fleet.forecast.iter().map(forecast).collect::<Vec<_>>().join("; ")),
         ("offers", words(&fleet.offers)),
         ("reclaim deadline", format!("{} ms", fleet.reclaim_deadline_ms)),
     ]));
     line(slot_table(&fleet.slots));
+}
+
+fn forecast(of: &FleetForecast) -> String {
+    let seconds = of.in_ms.div_ceil(1_000);
+    format!("in {seconds} s {}, at most {} (off by {:.1})", of.p50, of.p90, of.error_milli as f64 / 1_000.0)
 }
 
 fn recalled(name: &str, held: u32, slots: usize) -> String {

@@ -1,5 +1,6 @@
 //! What `ebb simulate run` and `ebb simulate ask` simulate: their common arguments, the rules that follow from them, and the files that they name.
 
+use crate::args::{LendingName, lending_as};
 use crate::failure::Failure;
 use clap::{Args, ValueEnum, ValueHint};
 use controller_core::policy::POLICY_NAMES;
@@ -55,6 +56,12 @@ pub struct SetupArgs {
     /// What they need: a curve, whose maximum needs all their slots; it begins again at its end.
     #[arg(long, value_name = "FILE:COLUMN", requires = "inference")]
     pub demand: Option<String>,
+    /// The fleets' need goes straight between the curve's points, and they look at it so often; without it it changes at the points, and is said at once.
+    #[arg(long, hide_short_help = true, value_name = "S", requires = "demand", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub looked_at_every_s: Option<u64>,
+    /// Whether slots go back before fleets need them, as their past says; without it they do not.
+    #[arg(long, hide_short_help = true, value_name = "HOW")]
+    pub lending: Option<LendingName>,
     /// What policies know of the work left: `unknown`, `known`, `estimated:SIGMA` (log-normal error) or `estimated:SIGMA,SHARE`.
     ///
     /// SHARE is the share of jobs without an estimate.
@@ -196,13 +203,14 @@ impl Rules {
         let unknown =
             || Failure::Usage(format!("--policies: `{name}` is no policy; there are {}", POLICY_NAMES.join(", ")));
         let delta_ms = args.delta_s.saturating_mul(1_000);
-        match name {
-            "tiresias" => Ok(Box::new(queues()?)),
-            "elastic-tiresias" => Ok(Box::new(ElasticTiresias::new(queues()?, args.pending_max))),
-            "ibm-dp" => Ok(Box::new(IbmDp::new(delta_ms, Unfit::Wait))),
-            "ibm-dp-drop" => Ok(Box::new(IbmDp::new(delta_ms, Unfit::AreDropped))),
-            _ => policy_by_name(name).ok_or_else(unknown),
-        }
+        let policy: Box<dyn Policy> = match name {
+            "tiresias" => Box::new(queues()?),
+            "elastic-tiresias" => Box::new(ElasticTiresias::new(queues()?, args.pending_max)),
+            "ibm-dp" => Box::new(IbmDp::new(delta_ms, Unfit::Wait)),
+            "ibm-dp-drop" => Box::new(IbmDp::new(delta_ms, Unfit::AreDropped)),
+            _ => policy_by_name(name).ok_or_else(unknown)?,
+        };
+        Ok(lending_as(args.lending, policy))
     }
 
     fn shape(&self, args: &SetupArgs) -> Shape {
@@ -245,7 +253,9 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
         jobs.iter_mut().for_each(|job| job.spec = job.spec.clone().profiled());
     }
     let inference = args.inference.clone().unwrap_or_default();
-    let demand = args.demand.as_deref().map(|named| demand(named, &inference)).transpose()?.unwrap_or_default();
+    let looked_at = args.looked_at_every_s.map(|seconds| seconds * 1_000);
+    let demand = args.demand.as_deref().map(|named| demand(named, &inference, looked_at));
+    let demand = demand.transpose()?.unwrap_or_default();
     let failures = args
         .server_fails_hours
         .map(|hours| Failures { mean_ms: hours * 3_600_000.0, repair_ms: args.repair_minutes * 60_000 });
@@ -264,6 +274,7 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
         failures,
         round_ms,
         information,
+        until_ms: None,
         seed,
     };
     let setup = keeping(setup, args.headroom);
@@ -338,9 +349,13 @@ fn listed(folder: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
 }
 
 /// The demand of each fleet: the same curve, for the slots of each.
-fn demand(named: &str, inference: &Cluster) -> Result<Vec<Demand>, Failure> {
+fn demand(named: &str, inference: &Cluster, looked_at_ms: Option<u64>) -> Result<Vec<Demand>, Failure> {
     let curve = DemandCurve::read(named)?;
-    Ok(inference.groups.iter().map(|group| curve.of(group.slots_total(), 1.0)).collect())
+    let of = |slots: u64| match looked_at_ms {
+        Some(every_ms) => curve.looked_at(slots, every_ms),
+        None => curve.of(slots, 1.0),
+    };
+    Ok(inference.groups.iter().map(|group| of(group.slots_total())).collect())
 }
 
 /// A recorded curve of what fleets need.
@@ -361,6 +376,13 @@ impl DemandCurve {
         // The last point holds as long as the one before it did.
         let before_s = points.len().checked_sub(2).and_then(|at| points.get(at)).map_or(last_s, |point| point.at_s);
         Ok(Self { points, period_s: 2.0 * last_s - before_s })
+    }
+
+    /// The same of one whose need goes straight between the points, and who looks at it so often.
+    fn looked_at(&self, slots: u64, every_ms: u64) -> Demand {
+        let points: Vec<(f64, f64)> = self.points.iter().map(|point| (point.at_s, point.value)).collect();
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        Demand::looked_at(&points, slots, (self.period_s * 1_000.0).round() as u64, every_ms)
     }
 
     /// What a fleet needs whose slots are all needed at the curve's maximum, so many times faster than it was.
@@ -393,7 +415,7 @@ pub(crate) fn options_of(args: &SetupArgs, rules: &Rules, setup: &Setup, trace: 
             "offered_load": offered_load(trace, slots.0, args.speed_up)},
         "cluster": setup.cluster.groups, "cluster_slots": slots.0,
         "inference": setup.inference.groups, "inference_slots": slots.1,
-        "demand": args.demand, "headroom": args.headroom, "lent_max": args.lent_max, "information": args.information, "seed": setup.seed,
+        "demand": args.demand, "looked_at_every_s": args.looked_at_every_s, "lending": args.lending, "headroom": args.headroom, "lent_max": args.lent_max, "information": args.information, "seed": setup.seed,
         "tables": args.tables, "deadlines": args.deadlines, "shape": rules.shape(args), "work": rules.work, "costs": setup.costs, "round_ms": setup.round_ms,
         "quanta_slot_s": rules.quanta_slot_s, "starvation_ratio": rules.starvation_ratio, "pending_max": args.pending_max,
         "delta_s": args.delta_s, "quota": args.quota, "profile": args.profile,

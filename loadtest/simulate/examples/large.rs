@@ -36,6 +36,7 @@ fn main() {
         failures: None,
         round_ms: None,
         information: Information::Known,
+        until_ms: None,
         seed: 0,
     };
     let mut documents = Vec::new();

@@ -186,6 +186,10 @@ impl Policy for Informed<'_> {
         self.policy.knows_quotas()
     }
 
+    fn forecast_day_ms(&self) -> Option<u64> {
+        self.policy.forecast_day_ms()
+    }
+
     fn victims(&self) -> Victims {
         self.policy.victims()
     }

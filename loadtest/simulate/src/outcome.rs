@@ -4,6 +4,7 @@
 
 use crate::setup::Setup;
 use crate::tally::{FleetTally, Tally};
+use controller_core::state::Forecast;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
@@ -20,6 +21,8 @@ pub struct Outcome {
     pub until_ms: u64,
     /// By whoever ran it.
     pub measured: Measured,
+    /// What was forecast at the end of each fleet that serves, and how good such forecasts were; empty where nothing was.
+    pub forecasts: Vec<Vec<Forecast>>,
 }
 
 /// What became of one job.
@@ -161,6 +164,8 @@ impl Outcome {
             "scalings": self.tally.scalings,
             "guarantee_violations": self.tally.below_minimum,
             "unmet_demand_slot_s": seconds_of(of_servers(|f| f.unmet_ms)),
+            "shortfall_from_rise_slot_s": seconds_of(of_servers(|f| f.short_ms)),
+            "forecasts": self.forecasts_said(),
             "return_p99_ms": returns.at(99),
             "returns": returns.len(),
             "server_failures": self.tally.failures,
@@ -168,6 +173,22 @@ impl Outcome {
             "events": self.tally.events,
             "plans": self.tally.plans,
         })
+    }
+
+    /// Of each horizon, in the mean over fleets.
+    fn forecasts_said(&self) -> Vec<Value> {
+        let Some(first) = self.forecasts.iter().find(|of| !of.is_empty()) else { return Vec::new() };
+        let of = |(place, forecast): (usize, &Forecast)| {
+            let known: Vec<&Forecast> = self.forecasts.iter().filter_map(|of| of.get(place)).collect();
+            let mean = |of: fn(&Forecast) -> u64| {
+                known.iter().map(|forecast| of(forecast)).sum::<u64>() as f64 / known.len() as f64 / 1e3
+            };
+            json!({
+                "ahead_s": seconds_of(forecast.in_ms), "error_slots": mean(|of| of.error_milli),
+                "covered": mean(|of| of.covered_milli),
+            })
+        };
+        first.iter().enumerate().map(of).collect()
     }
 
     /// What became of each job: rows of CSV below [`JOBS_HEADER`].
@@ -217,7 +238,7 @@ impl Outcome {
 
 /// The rows of the table for people: a name, the figure's key, and how many digits after the point. Names of what the clock of the machine
 /// says, which is not the same twice, end in `*`.
-pub(crate) const ROWS: [(&str, &str, usize); 34] = [
+pub(crate) const ROWS: [(&str, &str, usize); 35] = [
     ("jobs", "jobs", 0),
     ("finished", "finished", 0),
     ("unfinished", "unfinished", 0),
@@ -245,6 +266,7 @@ pub(crate) const ROWS: [(&str, &str, usize); 34] = [
     ("scalings", "scalings", 0),
     ("below minimum", "guarantee_violations", 0),
     ("unmet demand, slot·s", "unmet_demand_slot_s", 1),
+    ("short from rise, slot·s", "shortfall_from_rise_slot_s", 1),
     ("slot returned p99, ms", "return_p99_ms", 0),
     ("events", "events", 0),
     ("plans", "plans", 0),
@@ -352,6 +374,7 @@ mod tests {
             tally: Tally::default(),
             until_ms: 0,
             measured: Measured::default(),
+            forecasts: Vec::new(),
         };
         let document = outcome.document(&[], 0.0);
         for (_, key, _) in ROWS {

@@ -11,6 +11,8 @@ pub(crate) enum Event {
     Submit(usize),
     /// A fleet says what it needs: the signal at this place of its demand.
     Demand { fleet: usize, signal: usize },
+    /// What a fleet really needs changes: the point at this place of its curve.
+    Curve { fleet: usize, point: usize },
     /// A process has built its model.
     Ready(ExecutorId),
     /// A process ends by itself.
@@ -50,7 +52,13 @@ impl Event {
     pub fn is_around(&self) -> bool {
         matches!(
             self,
-            Self::Demand { .. } | Self::Tick | Self::Wake | Self::Breaks(_) | Self::GivenUp(_) | Self::Repaired(_)
+            Self::Demand { .. }
+                | Self::Curve { .. }
+                | Self::Tick
+                | Self::Wake
+                | Self::Breaks(_)
+                | Self::GivenUp(_)
+                | Self::Repaired(_)
         )
     }
 }

@@ -50,6 +50,10 @@ impl Policy for InTurn<'_> {
         self.0.knows_quotas()
     }
 
+    fn forecast_day_ms(&self) -> Option<u64> {
+        self.0.forecast_day_ms()
+    }
+
     fn victims(&self) -> Victims {
         self.0.victims()
     }

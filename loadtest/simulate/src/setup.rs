@@ -36,6 +36,8 @@ pub struct Setup {
     pub round_ms: Option<u64>,
     /// What policies know of the jobs' work.
     pub information: Information,
+    /// It ends then, whoever has not ended; none: when all jobs have.
+    pub until_ms: Option<u64>,
     /// Of everything that is by chance.
     pub seed: u64,
 }
@@ -56,6 +58,7 @@ impl Setup {
             failures: None,
             round_ms: None,
             information: Information::default(),
+            until_ms: None,
             seed,
         }
     }
@@ -98,6 +101,8 @@ impl Setup {
 pub struct Demand {
     /// When, and how many slots from then on; the first at 0.
     pub signals: Vec<(u64, u32)>,
+    /// What it really needs over time, and only then says; empty: it says so at once.
+    pub curve: Vec<(u64, u32)>,
     /// Begins again after so long.
     pub period_ms: u64,
     /// Slots that it keeps beyond what it needs, as far as it has them. It asks for them as for those that it needs; what it is short of is
@@ -111,7 +116,27 @@ impl Demand {
     /// All that is not needed is lent.
     #[must_use]
     pub fn new(signals: Vec<(u64, u32)>, period_ms: u64) -> Self {
-        Self { signals, period_ms, headroom: 0, lent_max: None }
+        Self { signals, curve: Vec::new(), period_ms, headroom: 0, lent_max: None }
+    }
+
+    /// Of one that needs what a curve says, in parts of its slots and straight between its points (seconds, value), and looks at that every so many ms: it
+    /// says what has changed, and what has not after [`REPEATED_MS`].
+    #[must_use]
+    pub fn looked_at(points: &[(f64, f64)], slots: u32, period_ms: u64, every_ms: u64) -> Self {
+        let curve = crossings(points, slots);
+        let mut signals: Vec<(u64, u32)> = Vec::new();
+        let mut next = 0;
+        for at_ms in (0..period_ms).step_by(every_ms.max(1) as usize) {
+            while curve.get(next + 1).is_some_and(|(from_ms, _)| *from_ms <= at_ms) {
+                next += 1;
+            }
+            let Some((_, needed)) = curve.get(next) else { break };
+            let is_new = |(said_ms, said): &(u64, u32)| said != needed || at_ms - said_ms >= REPEATED_MS;
+            if signals.last().is_none_or(is_new) {
+                signals.push((at_ms, *needed));
+            }
+        }
+        Self { curve, ..Self::new(signals, period_ms) }
     }
 
     /// What a fleet of so many slots asks for that needs some of them.
@@ -120,6 +145,29 @@ impl Demand {
         let kept = self.lent_max.map_or(0, |most| slots.saturating_sub(most));
         needed.saturating_add(self.headroom).min(slots).max(kept).max(needed)
     }
+}
+
+/// A fleet that looks at what it needs says so again after so long, though it needs as much as before.
+pub const REPEATED_MS: u64 = 60_000;
+
+/// When the whole slots change that a curve needs whose maximum needs all of them.
+fn crossings(points: &[(f64, f64)], slots: u32) -> Vec<(u64, u32)> {
+    let most = points.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    let level = |value: f64| if most > 0.0 { (value / most * f64::from(slots)).min(f64::from(slots)) } else { 0.0 };
+    let whole = |level: f64| level.ceil() as u32;
+    let mut found: Vec<(u64, u32)> = points.first().map(|(_, value)| (0, whole(level(*value)))).into_iter().collect();
+    for pair in points.windows(2) {
+        let [(from_s, from), (to_s, to)] = [pair[0], pair[1]].map(|(at_s, value)| (at_s, level(value)));
+        let at_ms = |crossed: u32| {
+            ((from_s + (to_s - from_s) * (f64::from(crossed) - from) / (to - from)) * 1_000.0).round() as u64
+        };
+        // Above a whole number one more is needed.
+        match whole(from) < whole(to) {
+            true => found.extend((whole(from)..whole(to)).map(|crossed| (at_ms(crossed), crossed + 1))),
+            false => found.extend((whole(to)..whole(from)).rev().map(|crossed| (at_ms(crossed), crossed))),
+        }
+    }
+    found
 }
 
 /// Servers break, each by itself, at exponentially distributed times.
@@ -439,6 +487,17 @@ mod tests {
 
     fn prepared(text: &str, tables: &Tables, shape: Shape) -> (Vec<Job>, Notes) {
         jobs(&parse(text, Format::Csv).unwrap(), tables, &shape, &Costs::none(), 0).unwrap()
+    }
+
+    #[test]
+    fn a_fleet_that_looks_says_late_what_its_curve_needs_between_its_points() {
+        let points = [(0.0, 1.0), (100.0, 4.0), (200.0, 2.0)];
+        let demand = Demand::looked_at(&points, 4, 300_000, 7_000);
+        assert_eq!(demand.curve, [(0, 1), (0, 2), (33_333, 3), (66_667, 4), (150_000, 3), (200_000, 2)]);
+        assert_eq!(
+            demand.signals,
+            [(0, 2), (35_000, 3), (70_000, 4), (133_000, 4), (154_000, 3), (203_000, 2), (266_000, 2)]
+        );
     }
 
     #[test]

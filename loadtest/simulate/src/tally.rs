@@ -12,6 +12,8 @@ pub struct FleetTally {
     pub serves: bool,
     /// That it needs itself.
     pub needed: u64,
+    /// The same by its curve, whatever it has said.
+    pub rose_to: u64,
     /// That may be used.
     pub lent: u64,
     /// That were asked back and are not free yet, and whether a process was on it when it was asked for.
@@ -30,6 +32,8 @@ pub struct FleetTally {
     pub needed_ms: u64,
     /// Slot·ms that it needed itself and that were lent or not free yet, from the moment at which it said so.
     pub unmet_ms: u64,
+    /// The same from the moment at which its curve rose.
+    pub short_ms: u64,
 }
 
 /// Everything that is counted.
@@ -80,8 +84,8 @@ pub struct Tally {
 pub struct Sums {
     /// See [`Tally::waiting_ms`].
     pub waiting_ms: u64,
-    /// Of each fleet: needed, lent, training, occupied, in slot·ms.
-    pub fleets: Vec<[u64; 4]>,
+    /// Of each fleet: needed, lent, training, occupied, short since its signal, and since its curve rose, in slot·ms.
+    pub fleets: Vec<[u64; 6]>,
 }
 
 /// How many slots each job had when: every change, until there are `SIZES_MAX`.
@@ -140,7 +144,11 @@ impl Tally {
     }
 
     fn note_sums(&mut self) {
-        let of = |fleet: &FleetTally| [fleet.needed_ms, fleet.lent_ms, fleet.training_ms, fleet.occupied_ms];
+        let of = |fleet: &FleetTally| {
+            let (held, short) =
+                ([fleet.lent_ms, fleet.training_ms, fleet.occupied_ms], [fleet.unmet_ms, fleet.short_ms]);
+            [fleet.needed_ms, held[0], held[1], held[2], short[0], short[1]]
+        };
         self.course.push(Sums { waiting_ms: self.waiting_ms, fleets: self.fleets.iter().map(of).collect() });
         if self.course.len() > COURSE_LEN_MAX {
             let mut place = 0;
@@ -164,7 +172,9 @@ impl Tally {
             fleet.lent_ms += ms * fleet.lent;
             fleet.occupied_ms += ms * fleet.occupied;
             fleet.training_ms += ms * fleet.training;
-            fleet.unmet_ms += ms * fleet.needed.saturating_sub(fleet.slots - away.min(fleet.slots));
+            let has = fleet.slots - away.min(fleet.slots);
+            fleet.unmet_ms += ms * fleet.needed.saturating_sub(has);
+            fleet.short_ms += ms * fleet.rose_to.saturating_sub(has);
         }
     }
 

@@ -134,6 +134,9 @@ impl<'a> World<'a> {
             if self.ended == self.setup.jobs.len() || is_idle && at.since_ms(self.moved_at) > IDLE_MS_MAX {
                 break;
             }
+            if setup_ends(self.setup, at) {
+                break;
+            }
             self.tally.pass(at);
             self.at = at;
             self.happen(event);
@@ -166,6 +169,9 @@ impl<'a> World<'a> {
             let demand = fleet.checked_sub(training).and_then(|serving| setup.demand.get(serving));
             if demand.is_some_and(|demand| !demand.signals.is_empty()) {
                 self.queue.put(BEGIN, Event::Demand { fleet, signal: 0 });
+                if demand.is_some_and(|demand| !demand.curve.is_empty()) {
+                    self.queue.put(BEGIN, Event::Curve { fleet, point: 0 });
+                }
             } else {
                 self.say_need(fleet, 0, 0);
             }
@@ -201,6 +207,7 @@ impl<'a> World<'a> {
         match event {
             Event::Submit(number) => self.submit(number),
             Event::Demand { fleet, signal } => self.demand(fleet, signal),
+            Event::Curve { fleet, point } => self.curve(fleet, point),
             Event::Ready(executor) => self.ready(&executor),
             Event::Exit(executor) => self.exit(&executor),
             Event::Overdue(executor) => self.kill_overdue(&executor),
@@ -242,6 +249,9 @@ impl<'a> World<'a> {
         let setup = self.setup;
         let Some(demand) = setup.demand.get(fleet - setup.cluster.groups.len()) else { return };
         let Some((at_ms, needed)) = demand.signals.get(signal) else { return };
+        if demand.curve.is_empty() {
+            self.tally.fleets[fleet].rose_to = u64::from(*needed);
+        }
         let slots = u32::try_from(self.tally.fleets[fleet].slots).unwrap_or(u32::MAX);
         self.say_need(fleet, *needed, demand.asks_for(*needed, slots));
         // The next one, or the first one again.
@@ -252,6 +262,19 @@ impl<'a> World<'a> {
         if demand.signals.len() > 1 {
             self.queue.put(self.at.plus_ms(wait_ms.max(1)), Event::Demand { fleet, signal: next });
         }
+    }
+
+    /// What a fleet really needs is another number now.
+    fn curve(&mut self, fleet: usize, point: usize) {
+        let setup = self.setup;
+        let Some(demand) = setup.demand.get(fleet - setup.cluster.groups.len()) else { return };
+        let Some((at_ms, needed)) = demand.curve.get(point) else { return };
+        self.tally.fleets[fleet].rose_to = u64::from(*needed);
+        let (next, wait_ms) = match demand.curve.get(point + 1) {
+            Some((next_ms, _)) => (point + 1, next_ms - at_ms),
+            None => (0, demand.period_ms.saturating_sub(*at_ms).max(1)),
+        };
+        self.queue.put(self.at.plus_ms(wait_ms), Event::Curve { fleet, point: next });
     }
 
     /// A fleet needs so many slots, and asks for so many.
@@ -265,6 +288,9 @@ impl<'a> World<'a> {
             demand: Demand::Needed(asked),
             trace: None,
         };
+        // What it is going to need follows from that, and no other fact says so.
+        self.view_changed |=
+            self.state.past(&signal.fleet).is_some_and(|past| past.forecasts(self.at).next().is_some());
         self.feed(&Input::Demand(signal));
     }
 
@@ -523,10 +549,17 @@ impl<'a> World<'a> {
     }
 
     fn outcome(self) -> Outcome {
+        let serve = |(id, _): &(&FleetId, _)| self.fleet_of.get(*id).is_some_and(|at| self.tally.fleets[*at].serves);
+        let past = |(id, _)| self.state.past(id).map(|past| past.forecasts(self.at).collect());
+        let forecasts = self.state.fleets().filter(serve).filter_map(past).collect();
         let jobs = self.jobs.into_iter().map(|job| job.outcome).collect();
         let (tally, measured) = (self.tally, self.measured);
-        Outcome { policy: self.policy.name(), jobs, tally, until_ms: self.at.since_ms(BEGIN), measured }
+        Outcome { policy: self.policy.name(), jobs, tally, until_ms: self.at.since_ms(BEGIN), measured, forecasts }
     }
+}
+
+fn setup_ends(setup: &Setup, at: TimeMs) -> bool {
+    setup.until_ms.is_some_and(|until_ms| at.since_ms(BEGIN) > until_ms)
 }
 
 /// The place of a job in its setup.

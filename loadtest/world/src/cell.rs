@@ -6,7 +6,7 @@ use crate::schedule::{Place, Setup};
 use crate::world::{Body, CONTROL, Event, Input, Pid, Process, World};
 use controller_cell::{CellConfig, CellMachine, In, LinkId, Out, Ticket};
 use controller_core::policy::ibm_dp::{IbmDp, Unfit};
-use controller_core::policy::{Plan, Policy, View, WithAssumedSpeeds};
+use controller_core::policy::{Plan, Policy, View, WithAssumedSpeeds, WithLending};
 use controller_core::policy_by_name;
 use events_rule::Stream;
 use events_schema::orders::AgentMessage;
@@ -47,6 +47,10 @@ impl Policy for Panicky {
         self.policy.plan(view)
     }
 
+    fn forecast_day_ms(&self) -> Option<u64> {
+        self.policy.forecast_day_ms()
+    }
+
     fn is_told_measured_speeds(&self) -> bool {
         self.policy.is_told_measured_speeds()
     }
@@ -60,6 +64,10 @@ pub fn policy_of(setup: &Setup) -> Option<Box<dyn Policy>> {
     let policy = match setup.policy.as_str() {
         "ibm-dp" => Box::new(IbmDp::new(DELTA_MS, Unfit::Wait)),
         name => policy_by_name(name)?,
+    };
+    let policy = match setup.forecast_day_ms {
+        Some(_) => Box::new(WithLending { policy, forecast_day_ms: setup.forecast_day_ms }),
+        None => policy,
     };
     Some(if setup.measured_speeds { policy } else { Box::new(WithAssumedSpeeds(policy)) })
 }

@@ -232,7 +232,7 @@ impl World {
     }
 
     /// A fleet says how many of its slots it needs, unless it waits for one that it takes back. One that needs fewer vouches for all that it
-    /// does not need.
+    /// does not need; one that needs as many, for what went back to it early, which it has not asked its agent for.
     pub fn demand(&mut self, place: Place, needed: u32) -> bool {
         let at = self.control_clock().wall(self.now());
         let waits = self.people.asked.values().any(|asked| asked.place == place);

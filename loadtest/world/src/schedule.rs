@@ -61,6 +61,9 @@ pub struct Setup {
     /// Whether it is told how fast jobs are measured to be.
     #[serde(default)]
     pub measured_speeds: bool,
+    /// After how long fleets' needs come again, for what they are going to need; if nothing is said, a day, of which no run sees two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast_day_ms: Option<u64>,
     /// For how long jobs wait for the store; if nothing is said, for as long as those that say nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_patience_ms: Option<u64>,

@@ -17,7 +17,10 @@ const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 51] = [
+const FOUND: [(&str, &str); 54] = [
+    ("a-fleet-takes-what-a-forecast-kept", include_str!("found/a-fleet-takes-what-a-forecast-kept.json")),
+    ("a-fleet-offers-what-a-forecast-takes", include_str!("found/a-fleet-offers-what-a-forecast-takes.json")),
+    ("a-forecast-keeps-what-its-fleet-took", include_str!("found/a-forecast-keeps-what-its-fleet-took.json")),
     (
         "a-second-plan-comes-in-the-batch-of-a-generation",
         include_str!("found/a-second-plan-comes-in-the-batch-of-a-generation.json"),

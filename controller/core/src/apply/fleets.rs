@@ -1,6 +1,7 @@
 //! Facts about fleets, slots and servers.
 
-use crate::state::{Fleet, Server, Slot, SlotState, State};
+use crate::state::{Ahead, Fleet, Past, Server, Slot, SlotState, State};
+use crate::table::Table;
 use events_schema::command::{OfferMode, Recall};
 use events_schema::fact::{Fact, ReclaimCause};
 use events_schema::{FleetId, ServerId, SlotId, TimeMs};
@@ -46,11 +47,50 @@ pub(super) fn declared(
     state.fleets.insert(id.clone(), fleet);
 }
 
-pub(super) fn demand(state: &mut State, id: &FleetId, sequence: u64, needed: u32) {
-    if let Some(fleet) = state.fleets.get_mut(id) {
-        fleet.sequence = Some(sequence);
-        fleet.needed = needed;
-        fleet.redeclared = false;
+pub(super) fn demand(state: &mut State, at: TimeMs, id: &FleetId, sequence: u64, needed: u32) {
+    let Some(fleet) = state.fleets.get_mut(id) else { return };
+    let (falls, rises) = (fleet.falls_to(needed), needed > fleet.needed);
+    fleet.sequence = Some(sequence);
+    fleet.needed = needed;
+    fleet.redeclared = false;
+    note_need(state, at, id, needed);
+    if falls || rises {
+        keep_ahead(state, id, falls);
+    }
+}
+
+/// Of the slots that a fleet has, as many are there because of a forecast alone as it does not need: of those that were before, or (`anew`) when it has said of
+/// all that it does not need that it is drained.
+fn keep_ahead(state: &mut State, id: &FleetId, anew: bool) {
+    let Some(fleet) = state.fleets.get(id).filter(|_| state.past(id).is_some()) else { return };
+    let mut extra = fleet.lendable().saturating_sub(fleet.lent);
+    for slot in &fleet.slots {
+        let known = state.slots.get(slot).filter(|slot| slot.state == SlotState::Unoffered);
+        let Some(known) = known.filter(|slot| slot.ahead.is_some() || anew && extra > 0) else { continue };
+        let ahead = (extra > 0).then_some(known.ahead.unwrap_or(Ahead::Kept));
+        extra = extra.saturating_sub(1);
+        state.slots.change(slot, |slot| slot.ahead = ahead);
+    }
+}
+
+fn note_need(state: &mut State, at: TimeMs, id: &FleetId, needed: u32) {
+    let Some(day_ms) = state.planning.forecast_day_ms else { return };
+    match state.pasts.get_mut(id) {
+        Some(past) => past.note(at, needed),
+        None => {
+            state.pasts.insert(id.clone(), Past::new(at, needed, day_ms));
+        }
+    }
+}
+
+/// Needs are forecast from now on, as of days that are so long; or (`None`) are not. What was known of other days says nothing.
+pub(super) fn forecast(state: &mut State, day_ms: Option<u64>) {
+    state.planning.forecast_day_ms = day_ms;
+    let Some(day_ms) = day_ms else { return };
+    let others = state.pasts.iter().filter(|(_, past)| !past.is_of_days(day_ms));
+    let others: Vec<FleetId> = others.map(|(id, _)| id.clone()).collect();
+    for id in &others {
+        state.pasts.remove(id);
     }
 }
 
@@ -59,12 +99,14 @@ pub(super) fn recalled(state: &mut State, id: &FleetId, slots: Option<Recall>) {
     if let Some(fleet) = state.fleets.get_mut(id) {
         fleet.recalled = slots;
     }
+    keep_ahead(state, id, slots.is_none());
 }
 
 pub(super) fn offered(state: &mut State, at: TimeMs, slots: &[SlotId]) {
     change(state, slots.iter(), |slot| {
         if slot.state == SlotState::Unoffered {
             slot.state = SlotState::Offered;
+            slot.ahead = slot.ahead.filter(|ahead| *ahead != Ahead::Kept);
             slot.since = at;
         }
     });
@@ -109,11 +151,13 @@ pub(super) fn reclaimed<'a>(
 
 pub(super) fn returned<'a>(state: &mut State, at: TimeMs, slots: impl Iterator<Item = &'a SlotId>) {
     let mut undeclared = Vec::new();
-    change_each(state, slots, |id, slot| {
-        if slot.fleet.is_none() {
+    change_each(state, slots, |id, slot, fleets| {
+        let Some(fleet) = &slot.fleet else {
             undeclared.push(id);
             return;
-        }
+        };
+        let is_early = matches!(slot.state, SlotState::Reclaimed { cause: ReclaimCause::Forecast, .. });
+        slot.ahead = is_early.then(|| Ahead::Taken(fleets.get(fleet).map_or(0, Fleet::signals)));
         slot.state = SlotState::Unoffered;
         slot.since = at;
         slot.job = None;
@@ -126,7 +170,7 @@ pub(super) fn returned<'a>(state: &mut State, at: TimeMs, slots: impl Iterator<I
 
 /// Changes slots in the same way, and with them what their fleets count of their slots.
 fn change<'a>(state: &mut State, ids: impl Iterator<Item = &'a SlotId>, to: impl Fn(&mut Slot)) {
-    change_each(state, ids, |_, slot| to(slot));
+    change_each(state, ids, |_, slot, _| to(slot));
 }
 
 /// How many more slots of a fleet are lent, or fewer, and how many more are withheld.
@@ -139,13 +183,14 @@ struct Counts {
 fn change_each<'a>(
     state: &mut State,
     ids: impl Iterator<Item = &'a SlotId>,
-    mut to: impl FnMut(&'a SlotId, &mut Slot),
+    mut to: impl FnMut(&'a SlotId, &mut Slot, &Table<FleetId, Fleet>),
 ) {
     let counted = |slot: &Slot| [slot.is_lent(), slot.is_withheld()].map(isize::from);
     let mut counts: Vec<Counts> = Vec::new();
+    let fleets = &state.fleets;
     state.slots.change_each(ids, |id, slot| {
         let before = counted(slot);
-        to(id, slot);
+        to(id, slot, fleets);
         let now = counted(slot);
         let Some(fleet) = slot.fleet.as_ref().filter(|_| before != now) else { return };
         // Slots that follow each other are mostly of one fleet.
@@ -228,7 +273,11 @@ mod tests {
     }
 
     fn reclaimed(name: &str, asked_at: Option<TimeMs>) -> Fact {
-        let (deadline, cause) = (TimeMs(9), ReclaimCause::Demand);
+        reclaimed_because(ReclaimCause::Demand, name, asked_at)
+    }
+
+    fn reclaimed_because(cause: ReclaimCause, name: &str, asked_at: Option<TimeMs>) -> Fact {
+        let deadline = TimeMs(9);
         Fact::SlotReclaimed { slot: slot(name), deadline, cause, fleet: None, job: None, asked_at }
     }
 
@@ -250,16 +299,25 @@ mod tests {
             fleet: FleetId::parse(fleet).unwrap(),
             slots: slots.iter().map(|name| slot(name)).collect(),
         };
+        let fleet = || FleetId::parse("ours").unwrap();
+        let demand = |sequence, needed| Fact::DemandAccepted { fleet: fleet(), sequence, needed };
         let (ours, theirs) = (["a/0", "a/1", "b/0", "b/1"], ["a/2", "a/3", "b/2"]);
         let quarantined = |name: &str| Fact::SlotQuarantined { slot: slot(name), fleet: None, reason: String::new() };
         let facts = [
             vec![joined("a"), joined("b"), declared("ours", &ours), declared("theirs", &theirs)],
             vec![offered("ours", &ours), offered("theirs", &theirs), quarantined("a/1")],
+            vec![Fact::PolicyChosen { policy: String::new(), assumed_speeds: None, forecast_day_ms: Some(1) }],
+            vec![demand(7, 0)],
             // Out of order, of two fleets, one of them twice, one that nobody knows, and the last ones at another time than the others.
             ["b/0", "a/0", "a/1", "a/2", "a/2", "c/7", "a/3"].map(|name| reclaimed(name, None)).to_vec(),
             ["b/1", "b/2"].map(|name| reclaimed(name, Some(TimeMs(3)))).to_vec(),
             vec![declared("theirs", &["a/2"])],
             ["a/0", "a/2", "a/3", "b/0", "c/7", "b/2", "b/1"].map(returned).to_vec(),
+            vec![offered("ours", &["a/0", "b/0", "b/1"])],
+            // Early, one of them twice, and beside one that was asked for.
+            ["a/0", "b/0"].map(|name| reclaimed_because(ReclaimCause::Forecast, name, None)).to_vec(),
+            vec![reclaimed("b/1", None)],
+            ["b/1", "a/0", "b/0", "b/0"].map(returned).to_vec(),
         ]
         .concat();
         let (mut one_by_one, mut together) = (State::new(Cell(0)), State::new(Cell(0)));
@@ -269,6 +327,8 @@ mod tests {
         assert!(one_by_one.slots.servers().eq(together.slots.servers()));
         assert!(one_by_one.slots.totals().eq(together.slots.totals()));
         assert_eq!(invariants::check(&together), []);
+        let ahead = ["a/0", "b/0", "b/1"].map(|name| together.slot(&slot(name)).and_then(|slot| slot.ahead));
+        assert_eq!(ahead, [Some(Ahead::Taken(7)), None, None]);
         let left = together.slots().map(|(id, of)| (id.to_string(), of.state.name())).collect::<Vec<_>>();
         let expected = [("a/0", "unoffered"), ("a/1", "reclaimed"), ("a/2", "unoffered"), ("b/0", "unoffered")];
         let expected = expected.into_iter().chain([("b/1", "unoffered")]);

@@ -120,7 +120,7 @@ impl State {
             Fact::QuotaSet { tenant, quota_slots: None } => {
                 self.tenants.remove(tenant);
             }
-            Fact::DemandAccepted { fleet, sequence, needed } => fleets::demand(self, fleet, *sequence, *needed),
+            Fact::DemandAccepted { fleet, sequence, needed } => fleets::demand(self, at, fleet, *sequence, *needed),
             Fact::FleetRecalled { fleet, slots } => fleets::recalled(self, fleet, Some(*slots)),
             Fact::FleetReleased { fleet } => fleets::recalled(self, fleet, None),
             Fact::SlotsOffered { slots, .. } => fleets::offered(self, at, slots),
@@ -186,8 +186,9 @@ impl State {
                 self.links.remove(server);
                 self.slots.note_server(server, None);
             }
-            Fact::PolicyChosen { policy, assumed_speeds } => {
+            Fact::PolicyChosen { policy, assumed_speeds, forecast_day_ms } => {
                 (self.planning.policy, self.planning.assumed_speeds) = (Some(policy.clone()), *assumed_speeds);
+                fleets::forecast(self, *forecast_day_ms);
             }
             Fact::ThroughputMeasured { job, members, step_us, stride } => {
                 generations::throughput_measured(self, job, (*members, *stride), *step_us);

@@ -234,6 +234,8 @@ pub(super) fn slot_taken_back(
     seen_at: TimeMs,
 ) {
     let Some(known) = draft.state.slot(slot) else { return };
-    let Some(fleet) = known.fleet.clone().filter(|_| known.state != SlotState::Unoffered) else { return };
+    let Some(fleet) = known.fleet.clone().filter(|_| known.state != SlotState::Unoffered || known.has_ahead()) else {
+        return;
+    };
     reclaim::taken_back(draft, &fleet, slot, asked_at, within_ms, seen_at);
 }

@@ -1,7 +1,7 @@
 //! Commands and signals of fleets: declare, offer, reclaim, demand. Which slots go back when a fleet does not name them,
 //! [`super::reclaim`] says.
 
-use super::{Draft, datasets::nearest, reclaim};
+use super::{Draft, ahead, datasets::nearest, reclaim};
 use crate::limits::{FLEETS_MAX, REASON_CHARS_MAX, RECLAIM_DEADLINE_MS_MAX, SLOTS_MAX};
 use crate::state::{Fleet, Slot, SlotState};
 use events_schema::command::{DemandSignal, OfferMode, Recall};
@@ -139,7 +139,7 @@ pub(super) fn release(draft: &mut Draft<'_>, id: &FleetId) -> Done {
     if fleet.recalled.is_some() {
         draft.emit(Fact::FleetReleased { fleet: id.clone() });
         if offers {
-            offer_surplus(draft, id);
+            offer_surplus(draft, id, |_| true);
         }
     }
     Ok(())
@@ -164,25 +164,27 @@ pub(super) fn demand(draft: &mut Draft<'_>, signal: &DemandSignal) {
         return;
     }
     let needed = signal.demand.needed().min(fleet.slots.len() as u32);
-    // A signal that repeats the same need offers nothing: a slot taken back by name stays with its fleet until it needs less.
-    let falls = fleet.sequence.is_none() || fleet.redeclared || needed < fleet.needed;
-    let offers = falls && fleet.offers == OfferMode::ByDemand;
+    // A signal that repeats the same need offers only what a forecast took or kept: a slot taken back by name stays with its fleet until it needs
+    // less.
+    let falls = fleet.falls_to(needed);
+    let offers = fleet.offers == OfferMode::ByDemand;
     draft.emit(Fact::DemandAccepted { fleet: signal.fleet.clone(), sequence: signal.sequence, needed });
     reclaim::surplus(draft, &signal.fleet);
     if offers {
-        offer_surplus(draft, &signal.fleet);
+        offer_surplus(draft, &signal.fleet, |slot| falls || slot.has_ahead());
     }
 }
 
-/// Offers what a fleet holds beyond its need.
-fn offer_surplus(draft: &mut Draft<'_>, id: &FleetId) {
+/// Offers what a fleet holds beyond its need, and beyond what it is likely to want soon, of those slots that may be offered.
+fn offer_surplus(draft: &mut Draft<'_>, id: &FleetId, may: impl Fn(&Slot) -> bool) {
     let Some(fleet) = draft.state.fleet(id) else { return };
-    let missing = fleet.lendable().saturating_sub(fleet.lent);
+    let missing = ahead::lends(draft, id).saturating_sub(fleet.lent);
     if missing == 0 {
         return;
     }
     let known = fleet.slots.iter().zip(draft.state.slots.each(fleet.slots.iter()));
-    let unoffered = known.filter(|(_, slot)| slot.is_some_and(|slot| slot.state == SlotState::Unoffered));
+    let is_open = |slot: &Slot| slot.state == SlotState::Unoffered && may(slot);
+    let unoffered = known.filter(|(_, slot)| slot.is_some_and(is_open));
     let slots: Vec<SlotId> = unoffered.take(missing).map(|(id, _)| id.clone()).collect();
     if !slots.is_empty() {
         draft.emit(Fact::SlotsOffered { fleet: id.clone(), slots });
@@ -211,7 +213,9 @@ pub(super) fn hand_back_of_present(draft: &mut Draft<'_>, slots: &[&SlotId], see
         let Some(known) = known.filter(|known| is_free(known)) else { continue };
         let SlotState::Reclaimed { cause, .. } = known.state else { continue };
         free.push(slot);
-        let Some(fleet) = known.fleet.as_ref().filter(|_| reclaim::is_of_need(cause)) else { continue };
+        // What goes back early would otherwise come and go for ever, with nobody saying anything.
+        let of_need = reclaim::is_of_need(cause) && cause != ReclaimCause::Forecast;
+        let Some(fleet) = known.fleet.as_ref().filter(|_| of_need) else { continue };
         let same = last.filter(|(known, _)| *known == fleet);
         let (_, to_lend) = *last.insert(same.unwrap_or_else(|| (fleet, is_to_lend(draft, fleet))));
         needed.extend(to_lend.then(|| (slot, fleet.clone())));
@@ -229,8 +233,8 @@ pub(super) fn hand_back_of_present(draft: &mut Draft<'_>, slots: &[&SlotId], see
     }
 }
 
-/// Whether a fleet that offers by demand lends fewer slots than it said.
-fn is_to_lend(draft: &Draft<'_>, fleet: &FleetId) -> bool {
-    let known = draft.state.fleet(fleet);
-    known.is_some_and(|fleet| fleet.offers == OfferMode::ByDemand && fleet.lent < fleet.lendable())
+/// Whether a fleet that offers by demand lends fewer slots than it said, but for those that it is likely to want soon.
+fn is_to_lend(draft: &Draft<'_>, id: &FleetId) -> bool {
+    let known = draft.state.fleet(id);
+    known.is_some_and(|fleet| fleet.offers == OfferMode::ByDemand && fleet.lent < ahead::lends(draft, id))
 }

@@ -9,6 +9,7 @@
 //! Next on a job's path: `controller/cell/src/lead.rs`, which makes the facts durable.
 
 mod agents;
+mod ahead;
 pub(crate) mod bandwidth;
 mod batches;
 mod checkpoints;
@@ -23,6 +24,7 @@ mod idle;
 mod jobs;
 mod leaders;
 mod links;
+pub(crate) mod loans;
 mod members;
 pub(crate) mod plan;
 mod profile;

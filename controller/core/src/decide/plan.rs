@@ -5,7 +5,8 @@
 
 use super::Draft;
 use super::idle::Idle;
-use super::{bandwidth, profile, throughput};
+use super::loans::Loans;
+use super::{ahead, bandwidth, profile, throughput};
 use crate::explain::{class_apart, waits_placed};
 use crate::limits::SIZE_SETTLE_MS;
 use crate::policy::gain;
@@ -15,7 +16,7 @@ use crate::policy::{
 use crate::state::{Active, Job, JobPhase, Pace, Slot, SlotKind, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, WaitCause};
 use events_schema::job::Length;
-use events_schema::{Digest, JobId, SlotId, TenantId, TimeMs};
+use events_schema::{Digest, JobId, ServerId, SlotId, TenantId, TimeMs};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,12 +32,8 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
     if draft.state.live.is_empty() {
         return None;
     }
-    let assumed_speeds = (!policy.is_told_measured_speeds()).then_some(true);
-    if draft.state.planning.policy.as_deref() != Some(draft.policy)
-        || draft.state.planning.assumed_speeds != assumed_speeds
-    {
-        draft.emit(Fact::PolicyChosen { policy: draft.policy.to_owned(), assumed_speeds });
-    }
+    choose_policy(draft, policy);
+    let more_wanted_at = ahead::give_back(draft);
     // The problem is stated once; what is decided meanwhile does not change it.
     let state = draft.state.clone();
     let problem = Problem::of(&state, draft.at, policy);
@@ -71,7 +68,20 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
         }
     }
     let wakes = plan.wake_in_ms.map(|wait_ms| draft.at.plus_ms(wait_ms));
-    wakes.into_iter().chain(bandwidth::tried_again_at(&draft.state, draft.at)).chain(profiles.until).min()
+    let others = [bandwidth::tried_again_at(&draft.state, draft.at), profiles.until, more_wanted_at];
+    wakes.into_iter().chain(others.into_iter().flatten()).min()
+}
+
+/// Says by what is planned from now on, if it is something else than before.
+fn choose_policy(draft: &mut Draft<'_>, policy: &dyn Policy) {
+    let assumed_speeds = (!policy.is_told_measured_speeds()).then_some(true);
+    let forecast_day_ms = policy.forecast_day_ms();
+    let known = &draft.state.planning;
+    let same = known.policy.as_deref() == Some(draft.policy)
+        && (known.assumed_speeds, known.forecast_day_ms) == (assumed_speeds, forecast_day_ms);
+    if !same {
+        draft.emit(Fact::PolicyChosen { policy: draft.policy.to_owned(), assumed_speeds, forecast_day_ms });
+    }
 }
 
 /// Ends a job that waits, because a policy keeps no queue for it.
@@ -101,6 +111,7 @@ pub(crate) struct Problem<'a> {
     pub kinds: Vec<SlotKind>,
     /// Of jobs that need a device, and of others.
     lent: Lent,
+    loans: Loans<'a>,
 }
 
 impl<'a> Problem<'a> {
@@ -110,6 +121,14 @@ impl<'a> Problem<'a> {
             problem.name_tenants();
         }
         problem
+    }
+
+    /// Servers that a job does not grow onto now, because of their links or of how long they are going to lend.
+    pub fn passed_over(&self, at: TimeMs, index: usize) -> BTreeSet<ServerId> {
+        let (id, job) = self.jobs[index];
+        let mut servers = bandwidth::passed_over(self.state, at, id, job);
+        servers.extend(self.loans.too_short(id, job));
+        servers
     }
 
     /// Says whose jobs are, and what those have guaranteed: who has no quota where others have one has nothing.
@@ -155,7 +174,7 @@ impl<'a> Problem<'a> {
                 class.into_iter().for_each(|index| view.classes[*index].capacity -= 1);
             }
         }
-        let lent = Lent::of(&view.classes);
+        let (lent, loans) = (Lent::of(&view.classes), Loans::of(state, at));
         let any_device = kinds.keys().any(|kind| kind.device);
         view.jobs.reserve(state.live.len());
         let mut jobs = Vec::with_capacity(state.live.len());
@@ -187,9 +206,10 @@ impl<'a> Problem<'a> {
                     view.curves.len() - 1
                 });
                 let mut of_job = JobView { curve, ..job_view(job, at, held, class, numeric) };
-                let slow = bandwidth::slots_passed_over(state, at, id, job);
-                if let Some(class) = class.filter(|_| slow > 0) {
-                    let most = view.classes[class].capacity.saturating_sub(slow);
+                let apart =
+                    bandwidth::slots_passed_over(state, at, id, job).saturating_add(loans.slots_too_short(id, job));
+                if let Some(class) = class.filter(|_| apart > 0) {
+                    let most = view.classes[class].capacity.saturating_sub(apart);
                     of_job.max = of_job.max.min(u16::try_from(most).unwrap_or(u16::MAX)).max(of_job.min).max(held);
                 }
                 view.jobs.push(of_job);
@@ -200,7 +220,7 @@ impl<'a> Problem<'a> {
                 class.capacity = class.capacity.saturating_sub(u32::from(held));
             }
         }
-        Self { state, view, jobs, kinds: kinds.into_keys().collect(), lent }
+        Self { state, view, jobs, kinds: kinds.into_keys().collect(), lent, loans }
     }
 }
 
@@ -335,7 +355,7 @@ fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share
     let min = usize::from(job.spec.executors().min);
     let before = job.slots().len();
     let wanted = usize::from(share.slots) - before;
-    let mut passed_over = bandwidth::passed_over(problem.state, draft.at, id, job);
+    let mut passed_over = problem.passed_over(draft.at, index);
     let mut free = idle.count(class, &passed_over).min(wanted);
     if before + free < min {
         // Rather slowly than not at all.
@@ -361,7 +381,7 @@ fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share
 /// Why a job with so many slots has no more.
 pub(crate) fn waits(at: TimeMs, problem: &Problem<'_>, index: usize, share: Share, slots: usize) -> Option<WaitCause> {
     if slots > 0 {
-        return waits_placed(problem.state, at, problem.jobs[index], slots);
+        return waits_placed(problem.state, at, problem.jobs[index], slots, &problem.loans);
     }
     let (lent, device) = (&problem.lent, problem.view.jobs[index].device);
     let apart = || class_apart(problem.state, at, problem.jobs[index], 0);

@@ -8,9 +8,9 @@
 //! Policies take such a job to have what it had before, so that the slots that it lacks are still its own, and the others are idle. What was measured they read as
 //! of any job, as a curve by size.
 
+use super::Draft;
 use super::idle::Idle;
 use super::plan::{Problem, adopt_slots};
-use super::{Draft, bandwidth};
 use crate::policy::{Plan, Policy, View};
 use crate::state::{Job, JobPhase, State};
 use events_schema::TimeMs;
@@ -64,10 +64,7 @@ pub(super) fn plan(problem: &Problem<'_>, at: TimeMs, policy: &dyn Policy) -> (P
     let mut plan = policy.plan(told.as_ref().unwrap_or(&problem.view));
     // Looked up only if anybody is to be measured.
     let idle = LazyCell::new(|| Idle::of(problem.state, policy.packing()));
-    let free = |index: usize, class: usize| {
-        let (id, job) = problem.jobs[index];
-        idle.count(&problem.kinds[class], &bandwidth::passed_over(problem.state, at, id, job))
-    };
+    let free = |index: usize, class: usize| idle.count(&problem.kinds[class], &problem.passed_over(at, index));
     let profiles = Profiles { sizes: wanted.beside(&problem.view, &plan, free), until: wanted.until };
     for (&index, &size) in &profiles.sizes {
         plan.shares[index].slots = size;

@@ -28,7 +28,7 @@ pub(super) fn surplus(draft: &mut Draft<'_>, id: &FleetId) {
 /// fallen by the time it is free.
 pub(super) fn is_of_need(cause: ReclaimCause) -> bool {
     match cause {
-        ReclaimCause::Demand | ReclaimCause::Recall => true,
+        ReclaimCause::Demand | ReclaimCause::Recall | ReclaimCause::Forecast => true,
         ReclaimCause::Named | ReclaimCause::Direct | ReclaimCause::Undeclared => false,
     }
 }
@@ -79,8 +79,11 @@ struct Asked {
 fn have_back(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
     claim_those_on_their_way(draft, slots, asked);
     let known = slots.iter().zip(draft.state.slots.each(slots.iter()));
-    let is_lent = |known: &(&SlotId, Option<&Slot>)| known.1.is_some_and(Slot::is_lent);
-    let lent: Vec<&SlotId> = known.filter(is_lent).map(|(slot, _)| slot).collect();
+    // One that its fleet has early and now asks for by name is its own until it needs less, as any other.
+    let goes_back = |known: &(&SlotId, Option<&Slot>)| {
+        known.1.is_some_and(|slot| slot.is_lent() || slot.has_ahead() && !is_of_need(asked.cause))
+    };
+    let lent: Vec<&SlotId> = known.filter(goes_back).map(|(slot, _)| slot).collect();
     draft.emit_of_each(&lent, |slot, known| reclaimed(slot, known, asked));
     withdraw(draft, lent.iter().copied(), PlanCause::Reclaimed);
     let (mut left, mut there) = (Vec::new(), Vec::with_capacity(lent.len()));

@@ -29,31 +29,10 @@ struct Holder {
 /// `count` of a fleet's lent slots, those that are missed least first. A slot of an absent server, or one in quarantine, does not
 /// come free: it goes only when all that can be used are not enough.
 pub(super) fn choose(state: &State, fleet: &[SlotId], count: usize, who: Victims) -> Vec<SlotId> {
-    let (mut idle, mut unusable, mut holders) = (Vec::new(), Vec::new(), BTreeMap::<&JobId, Vec<SlotId>>::new());
-    // Slots of a server stand side by side.
-    let mut last: Option<(&ServerId, Option<&Server>)> = None;
-    for (id, slot) in fleet.iter().zip(state.slots.each(fleet.iter())) {
-        let Some(slot) = slot.filter(|slot| slot.is_lent()) else { continue };
-        match &slot.job {
-            Some(job) => holders.entry(job).or_default().push(id.clone()),
-            None => {
-                let known = last.filter(|(server, _)| **server == id.server);
-                let (_, server) = *last.insert(known.unwrap_or_else(|| (&id.server, state.server(&id.server))));
-                if !slot.comes_free() || !server.is_some_and(|server| server.has(id.index)) {
-                    unusable.push(id.clone());
-                    continue;
-                }
-                // One that we may not use is the last that we keep.
-                let fit = slot.unfit().is_none();
-                idle.push((slot.executor.is_some(), fit, slot.state == SlotState::Borrowed, id.clone()));
-            }
-        }
-    }
-    idle.sort();
-    let mut chosen: Vec<SlotId> = idle.into_iter().take(count).map(|(.., id)| id).collect();
+    let lent = Lent::of(state, fleet.iter());
+    let mut chosen = lent.idle(count);
     if chosen.len() < count {
-        let mut holders: Vec<Holder> =
-            holders.into_iter().filter_map(|(job, slots)| holder(state, job, slots)).collect();
+        let mut holders = lent.holders(state);
         shrink(&mut holders, count, &mut chosen);
         match who {
             Victims::Jobs => evict(&mut holders, count, &mut chosen),
@@ -61,8 +40,67 @@ pub(super) fn choose(state: &State, fleet: &[SlotId], count: usize, who: Victims
         }
     }
     let missing = count - chosen.len();
-    chosen.extend(unusable.into_iter().take(missing));
+    chosen.extend(lent.unusable.into_iter().take(missing));
     chosen
+}
+
+/// Of a fleet's lent slots those that no job needs to go on: up to `idle` that nobody is on, and up to `count` in all where jobs have more than their fewest.
+pub(super) fn spare(state: &State, slots: &[&SlotId], idle: usize, count: usize) -> Vec<SlotId> {
+    let lent = Lent::of(state, slots.iter().copied());
+    let mut chosen = lent.idle(idle);
+    if chosen.len() < count {
+        shrink(&mut lent.holders(state), count, &mut chosen);
+    }
+    chosen
+}
+
+/// A fleet's lent slots that nobody is on and that come free, in the order in which they go back.
+pub(super) fn idle(state: &State, fleet: &[SlotId]) -> Vec<SlotId> {
+    Lent::of(state, fleet.iter()).idle
+}
+
+/// A fleet's lent slots.
+struct Lent<'a> {
+    /// That nobody is on, those that are missed least first.
+    idle: Vec<SlotId>,
+    /// That would not come free.
+    unusable: Vec<SlotId>,
+    by_job: BTreeMap<&'a JobId, Vec<SlotId>>,
+}
+
+impl<'a> Lent<'a> {
+    fn of(state: &'a State, slots: impl Iterator<Item = &'a SlotId> + Clone) -> Self {
+        let (mut idle, mut unusable, mut by_job) = (Vec::new(), Vec::new(), BTreeMap::<&JobId, Vec<SlotId>>::new());
+        // Slots of a server stand side by side.
+        let mut last: Option<(&ServerId, Option<&Server>)> = None;
+        for (id, slot) in slots.clone().zip(state.slots.each(slots)) {
+            let Some(slot) = slot.filter(|slot| slot.is_lent()) else { continue };
+            match &slot.job {
+                Some(job) => by_job.entry(job).or_default().push(id.clone()),
+                None => {
+                    let known = last.filter(|(server, _)| **server == id.server);
+                    let (_, server) = *last.insert(known.unwrap_or_else(|| (&id.server, state.server(&id.server))));
+                    if !slot.comes_free() || !server.is_some_and(|server| server.has(id.index)) {
+                        unusable.push(id.clone());
+                        continue;
+                    }
+                    // One that we may not use is the last that we keep.
+                    let fit = slot.unfit().is_none();
+                    idle.push((slot.executor.is_some(), fit, slot.state == SlotState::Borrowed, id.clone()));
+                }
+            }
+        }
+        idle.sort();
+        Self { idle: idle.into_iter().map(|(.., id)| id).collect(), unusable, by_job }
+    }
+
+    fn idle(&self, count: usize) -> Vec<SlotId> {
+        self.idle.iter().take(count).cloned().collect()
+    }
+
+    fn holders(&self, state: &State) -> Vec<Holder> {
+        self.by_job.iter().filter_map(|(job, slots)| holder(state, job, slots.clone())).collect()
+    }
 }
 
 fn holder(state: &State, id: &JobId, mut slots: Vec<SlotId>) -> Option<Holder> {

@@ -37,6 +37,10 @@ impl Policy for WithAssumedSpeeds {
         self.0.stride(job, slots)
     }
 
+    fn forecast_day_ms(&self) -> Option<u64> {
+        self.0.forecast_day_ms()
+    }
+
     fn victims(&self) -> Victims {
         self.0.victims()
     }

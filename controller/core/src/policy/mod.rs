@@ -22,6 +22,7 @@ pub mod elastic_tiresias;
 pub mod fifo;
 pub mod gain;
 pub mod ibm_dp;
+mod lending;
 pub mod lyra;
 pub mod optimizer;
 pub mod optimus_like;
@@ -36,6 +37,7 @@ mod work;
 pub use assumed::WithAssumedSpeeds;
 use effort::Effort;
 use events_schema::stride::Stride;
+pub use lending::WithLending;
 use speeds::{SpeedCurve, Speeds};
 use std::cmp::Reverse;
 use stride::Batches;
@@ -71,6 +73,12 @@ pub trait Policy: Send + Sync {
     /// Steps that one update of a job takes on so many slots, where its spec leaves that open; the smallest batch, if a policy has no rule for it.
     fn stride(&self, _job: &Batches<'_>, _slots: u16) -> Stride {
         Stride::ONE
+    }
+
+    /// After how long fleets' needs come again, if what they are going to need is forecast, and slots go back before they are asked for; none: all lending
+    /// is reactive.
+    fn forecast_day_ms(&self) -> Option<u64> {
+        None
     }
 
     /// Who loses slots that a fleet takes back, when those above their minimum have given what they can. A reclaim waits for no plan, so this is asked of the

@@ -3,7 +3,7 @@
 //! ```text
 //! Unoffered ── offer ──► Offered ── a plan uses it ──► Borrowed
 //!     ▲                     │                             │
-//!     └── free ── Reclaimed(deadline) ◄── demand, by name, at the agent
+//!     └── free ── Reclaimed(deadline) ◄── demand, by name, at the agent, a forecast
 //! ```
 //! A slot in no fleet is never used; a returned one not until it is offered again.
 
@@ -73,6 +73,17 @@ impl Fleet {
     #[must_use]
     pub fn needs(&self) -> usize {
         self.sequence.map_or(0, |_| self.needed as usize)
+    }
+
+    /// Whether a signal of this need says that it does not need what it does not lend then: it needs less than before, or says so for the first time of
+    /// these slots.
+    pub(crate) fn falls_to(&self, needed: u32) -> bool {
+        self.sequence.is_none() || self.redeclared || needed < self.needed
+    }
+
+    /// The number of its newest signal; 0 before the first.
+    pub(crate) fn signals(&self) -> u64 {
+        self.sequence.unwrap_or(0)
     }
 
     /// Slots that a recall keeps with it.
@@ -202,6 +213,20 @@ pub struct Slot {
     /// What was computed wrong on it, until its fleet has had it or its agent was started anew: it is of no use to us, whatever its device is like.
     #[n(7)]
     pub diverged: Option<String>,
+    /// That a forecast took it, or keeps it with its fleet.
+    #[n(8)]
+    pub ahead: Option<Ahead>,
+}
+
+/// What a forecast did to a slot that its fleet does not need yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Ahead {
+    /// Its fleet said that it does not need it, and has it all the same.
+    #[n(0)]
+    Kept,
+    /// It went back early, its fleet's newest signal being of this number. No forecast takes it again before there is another.
+    #[n(1)]
+    Taken(#[n(0)] u64),
 }
 
 /// Where a slot stands between its fleet and us.
@@ -242,6 +267,11 @@ impl SlotState {
 }
 
 impl Slot {
+    /// Whether its fleet has it because of a forecast alone.
+    pub(crate) fn has_ahead(&self) -> bool {
+        self.state == SlotState::Unoffered && self.ahead.is_some()
+    }
+
     /// A slot its fleet keeps for itself.
     #[must_use]
     pub fn unoffered(fleet: FleetId, since: TimeMs) -> Self {
@@ -254,6 +284,7 @@ impl Slot {
             reclaimed_at: None,
             quarantined: None,
             diverged: None,
+            ahead: None,
         }
     }
 

@@ -9,14 +9,16 @@ pub mod faults;
 pub mod fleet;
 pub mod job;
 pub mod memory;
+pub mod past;
 mod profiled;
 pub(crate) mod slots;
 pub mod troubles;
 
 pub use faults::Faults;
-pub use fleet::{Fleet, Link, Server, Slot, SlotKind, SlotState};
+pub use fleet::{Ahead, Fleet, Link, Server, Slot, SlotKind, SlotState};
 pub use job::{Active, Executor, Job, JobPhase, Leaving, Pace, Placement, Scaling, Service};
 pub use memory::CommandMemory;
+pub use past::{Forecast, Past};
 pub use profiled::Profiled;
 
 use crate::table::Table;
@@ -80,6 +82,10 @@ pub struct State {
     #[n(16)]
     #[cbor(default, skip_if = "Table::is_empty")]
     pub(crate) links: Table<ServerId, Link>,
+    /// What fleets needed until now, while that is asked for.
+    #[n(18)]
+    #[cbor(default, skip_if = "Table::is_empty")]
+    pub(crate) pasts: Table<FleetId, Past>,
 }
 
 /// Looking a job up costs about as much as passing so many by.
@@ -97,6 +103,9 @@ pub struct Planning {
     /// That no speeds are measured, as that policy was chosen with.
     #[n(2)]
     pub assumed_speeds: Option<bool>,
+    /// After how long fleets' needs come again, where they are forecast.
+    #[n(3)]
+    pub forecast_day_ms: Option<u64>,
 }
 
 /// A checkpoint that no longer counts.
@@ -165,6 +174,7 @@ impl State {
             planning: Box::default(),
             tenants: Table::new(),
             links: Table::new(),
+            pasts: Table::new(),
         }
     }
 
@@ -275,6 +285,12 @@ impl State {
     #[must_use]
     pub fn fleet(&self, fleet: &FleetId) -> Option<&Fleet> {
         self.fleets.get(fleet)
+    }
+
+    /// What a fleet needed until now, if its lending is by forecast.
+    #[must_use]
+    pub fn past(&self, fleet: &FleetId) -> Option<&Past> {
+        self.pasts.get(fleet).filter(|_| self.planning.forecast_day_ms.is_some())
     }
 
     /// All servers that joined and are not forgotten.

@@ -3,6 +3,7 @@
 //! Reading order: `stories.rs` (what all share), `jobs.rs`, `stalls.rs`, `code_ends.rs`, `classes.rs`, `stuck.rs`, `elsewhere.rs`, `members.rs`, `bandwidth.rs`, `slow_members.rs`, `divergence.rs`, `checkpoints.rs`, `fleets.rs`, `gangs.rs`, `uploads.rs`, `retrains.rs`, `versions.rs`, `service.rs`, `tenants.rs`, `throughput.rs`, `profile.rs`, `many.rs`, `invariants.rs`.
 #![allow(clippy::unwrap_used)]
 
+mod ahead;
 mod bandwidth;
 mod checkpoints;
 mod classes;

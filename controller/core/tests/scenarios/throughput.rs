@@ -88,7 +88,7 @@ fn a_policy_of_assumed_speeds_has_none_measured() {
     world.run();
     assert_eq!((members(&world, &id).len(), reason(&world, &id).waits), (2, Some(WaitCause::Slots { missing: 2 })));
     let chosen = since(&world, 0).into_iter().filter(|fact| matches!(fact, Fact::PolicyChosen { .. }));
-    let expected = Fact::PolicyChosen { policy: "ebb".to_owned(), assumed_speeds: Some(true) };
+    let expected = Fact::PolicyChosen { policy: "ebb".to_owned(), assumed_speeds: Some(true), forecast_day_ms: None };
     assert_eq!(chosen.collect::<Vec<_>>(), [expected], "once");
 }
 

@@ -53,7 +53,7 @@ kinds! {
     PLAN_CAUSES = plan_cause_kind of PlanCause { Guarantee, Gain, Reclaimed, GaveWay, Lost, Nothing, Speed, Link, Profile }
     WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff, Device, Class, Speed, Quota, Link }
     LEAVE_CAUSES = leave_cause_kind of LeaveCause { Reclaim, Plan, JobEnd, Useless }
-    RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared, Recall }
+    RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared, Recall, Forecast }
     ABANDON_CAUSES = abandon_cause_kind of AbandonCause { Deadline, MemberLost, Superseded, Unlinked }
     VERDICTS = verdict_kind of Verdict { Well, Failure }
     FAULTS = fault_kind of Fault { Program, Infrastructure }

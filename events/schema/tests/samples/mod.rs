@@ -468,7 +468,7 @@ pub fn all() -> Vec<Sample> {
         "PlanCause", plan_cause_kind: [PlanCause::Guarantee, PlanCause::Gain, PlanCause::Reclaimed, PlanCause::GaveWay, PlanCause::Lost, PlanCause::Nothing, PlanCause::Speed, PlanCause::Link, PlanCause::Profile];
         "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }, WaitCause::Device, WaitCause::Class(Digest([7; 32])), WaitCause::Speed, WaitCause::Quota { missing: 1 }, WaitCause::Link(slow_link())];
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
-        "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared, ReclaimCause::Recall];
+        "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared, ReclaimCause::Recall, ReclaimCause::Forecast];
         "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded, AbandonCause::Unlinked];
         "Verdict", verdict_kind: [Verdict::Well, failure(Some(Wave { in_a_row: 3, pause_until: TimeMs(9) }))];
         "Fault", fault_kind: [Fault::Program, Fault::Infrastructure];

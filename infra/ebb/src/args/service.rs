@@ -3,9 +3,13 @@
 //! Every flag here but `--until-input-ends` is also a key of the configuration file and an environment variable: `crate::configuration` has the table.
 
 use clap::{Args, ValueEnum, ValueHint};
+use controller_core::Policy;
+use controller_core::policy::WithLending;
+use controller_core::state::past::DAY_MS;
 use events_log::{LogUrl, TopicPrefix};
 use events_schema::ServerId;
 use http_listener::door::HostName;
+use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use workers_device::Wanted;
@@ -249,6 +253,9 @@ pub struct CellArgs {
     /// How fast jobs are taken to be on more slots or fewer.
     #[arg(long, value_enum, default_value = "measured", hide_short_help = true)]
     pub speeds: SpeedsName,
+    /// Whether slots go back before fleets need them, as their past says; without it they do not.
+    #[arg(long, hide_short_help = true, value_name = "HOW")]
+    pub lending: Option<LendingName>,
 }
 
 /// For whom a role that has no API answers `GET /metrics`.
@@ -277,6 +284,26 @@ pub enum SpeedsName {
     Measured,
     /// As follows from their numbers of workers, for slots that share processors and would be measured to be slow.
     Assumed,
+}
+
+/// When slots go back to fleets that need more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LendingName {
+    /// Once they say so.
+    Reactive,
+    /// A little before, as far as their past says when that will be; and once they say so.
+    Forecast,
+}
+
+/// A policy with lending as is said, or as it has it.
+pub fn lending_as(said: Option<LendingName>, policy: Box<dyn Policy>) -> Box<dyn Policy> {
+    let forecast_day_ms = match said {
+        None => return policy,
+        Some(LendingName::Reactive) => None,
+        Some(LendingName::Forecast) => Some(DAY_MS),
+    };
+    Box::new(WithLending { policy, forecast_day_ms })
 }
 
 /// Names of the scheduling policies.

@@ -1,7 +1,7 @@
 //! The role that decides. `ebb controller` runs it alone: one at a time has a cell, and one that takes it over makes the one before stand
 //! down.
 
-use crate::args::{CellArgs, ControllerArgs, SpeedsName};
+use crate::args::{CellArgs, ControllerArgs, SpeedsName, lending_as};
 use crate::failure::Failure;
 use crate::home::Home;
 use crate::output::{Output, mention};
@@ -55,6 +55,7 @@ pub async fn start(args: &CellArgs, home: &Home, parts: ControllerParts) -> Resu
         SpeedsName::Measured => policy,
         SpeedsName::Assumed => Box::new(WithAssumedSpeeds(policy)),
     };
+    let policy = lending_as(args.lending, policy);
     let ControllerParts { log, store, name, connections_max } = parts;
     let config = ControllerConfig {
         log,

@@ -206,6 +206,7 @@ impl Observer {
             "demand" => {
                 let fleet = &mut self.tally.fleets[index];
                 fleet.needed = data["needed"].as_u64().unwrap_or(0);
+                fleet.rose_to = fleet.needed;
                 if !fleet.serves {
                     self.note(format!("fleet {name} said what it needs meanwhile, and its demand was not replayed"));
                 }
@@ -525,6 +526,7 @@ impl Observer {
             jobs: self.jobs.iter().map(|job| job.outcome).collect(),
             tally: self.tally,
             until_ms,
+            forecasts: Vec::new(),
             measured: Measured::default(),
         };
         (Observed { outcome, moves: self.moves, notes: self.notes.into_iter().collect() }, setup)

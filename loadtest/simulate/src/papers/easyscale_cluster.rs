@@ -86,7 +86,7 @@ fn means(outcome: &Outcome, until_ms: u64) -> (f64, f64) {
     let every_ms = outcome.tally.course_every_ms;
     let last = ((until_ms / every_ms) as usize).min(outcome.tally.course.len().saturating_sub(1));
     let sums = outcome.tally.course.get(last).and_then(|sums| sums.fleets.first());
-    let [needed_ms, _, _, occupied_ms] = sums.copied().unwrap_or_default();
+    let [needed_ms, _, _, occupied_ms, ..] = sums.copied().unwrap_or_default();
     let ms = (last as u64 * every_ms) as f64;
     (needed_ms as f64 / ms, occupied_ms as f64 / ms)
 }

@@ -219,7 +219,7 @@ fn larger(cluster: &Cluster, more: u64) -> Cluster {
 fn needing(setup: &Setup, times: f64) -> Setup {
     let mut setup = setup.clone();
     for (demand, group) in setup.demand.iter_mut().zip(&setup.inference.groups) {
-        for (_, needed) in &mut demand.signals {
+        for (_, needed) in demand.signals.iter_mut().chain(&mut demand.curve) {
             *needed = (f64::from(*needed) * times).ceil().min(group.slots_total() as f64) as u32;
         }
     }

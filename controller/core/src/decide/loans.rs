@@ -1,0 +1,105 @@
+//! Growth that fits its loan: a job that trains is not given slots that are likely to be wanted again before it has started and copied its replica there, and
+//! trained for as long.
+//!
+//! How long a loan is going to last, the forecast of its fleet says (`ahead.rs`); what goes back first is idle, in the order of `victims.rs`. A server of which
+//! some idle slots stay is as good as any. Rather for a short time than not at all: a job's fewest slots are not looked at in this way.
+
+use super::{ahead, victims};
+use crate::limits::{LOAN_TIMES, START_ASSUMED_MS};
+use crate::state::past::HORIZONS;
+use crate::state::{Fleet, Job, Past, State};
+use events_schema::orders::LINK_FAST_BYTES_PER_S;
+use events_schema::{JobId, ServerId, TimeMs};
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+
+/// How long what is idle is likely to go on being lent: looked up once for all jobs of a plan.
+pub(crate) struct Loans<'a> {
+    state: &'a State,
+    at: TimeMs,
+    lenders: Vec<Lender<'a>>,
+}
+
+struct Lender<'a> {
+    past: &'a Past,
+    fleet: &'a Fleet,
+    /// Servers whose idle slots are all likely to go back within a horizon.
+    ends: [OnceCell<BTreeSet<ServerId>>; HORIZONS],
+}
+
+impl<'a> Loans<'a> {
+    /// Nothing but where fleets' needs are forecast.
+    pub fn of(state: &'a State, at: TimeMs) -> Self {
+        let known = state.pasts.keys().filter_map(|id| ahead::of(state, id)).filter(|(_, fleet)| fleet.lent > 0);
+        let lenders = known.map(|(past, fleet)| Lender { past, fleet, ends: Default::default() }).collect();
+        Self { state, at, lenders }
+    }
+
+    /// Servers on which a job that trains does not begin, because its loan there would be too short.
+    pub fn too_short(&self, id: &JobId, job: &Job) -> BTreeSet<ServerId> {
+        let mut found = BTreeSet::new();
+        if self.lenders.is_empty() || job.slots().is_empty() {
+            return found;
+        }
+        let worth_ms = |bytes_per_s: u64| self.worth_ms(id, bytes_per_s);
+        let slow = self.state.links.iter().filter(|(_, link)| link.is_slow() && self.at < link.until);
+        let slow: Vec<(&ServerId, u64)> = slow.map(|(server, link)| (server, worth_ms(link.bytes_per_s))).collect();
+        for lender in &self.lenders {
+            // Nobody has found the other links to be slow.
+            found.extend(self.ends(lender, worth_ms(LINK_FAST_BYTES_PER_S)).iter().cloned());
+            let ends_before = slow.iter().filter(|(server, ms)| self.ends(lender, *ms).contains(*server));
+            found.extend(ends_before.map(|(server, _)| (*server).clone()));
+        }
+        found
+    }
+
+    /// How long a loan should last on which a job begins over such a link.
+    fn worth_ms(&self, id: &JobId, bytes_per_s: u64) -> u64 {
+        let replica_bytes = self.state.executors_of(id).find_map(|(_, executor)| executor.replica_bytes).unwrap_or(0);
+        let copy_ms = replica_bytes.saturating_mul(1_000) / bytes_per_s.max(1);
+        START_ASSUMED_MS.saturating_add(copy_ms).saturating_mul(LOAN_TIMES)
+    }
+
+    /// How many of the slots that are lent a policy does not have to give a job that trains: as many as go back too soon, whoever has them, so that its plan is the
+    /// same when they change hands.
+    pub fn slots_too_short(&self, id: &JobId, job: &Job) -> u32 {
+        if self.lenders.is_empty() || job.slots().is_empty() {
+            return 0;
+        }
+        let worth_ms = self.worth_ms(id, LINK_FAST_BYTES_PER_S);
+        let goes = |lender: &Lender<'_>| {
+            let horizon = ahead::horizon(lender.past, lender.fleet, worth_ms);
+            ahead::goes_back(lender.past, lender.fleet, self.at, horizon)
+        };
+        u32::try_from(self.lenders.iter().map(goes).sum::<usize>()).unwrap_or(u32::MAX)
+    }
+
+    fn ends<'b>(&self, lender: &'b Lender<'_>, within_ms: u64) -> &'b BTreeSet<ServerId> {
+        let Lender { past, fleet, ends } = lender;
+        let horizon = ahead::horizon(past, fleet, within_ms);
+        ends[horizon].get_or_init(|| {
+            let count = ahead::goes_back(past, fleet, self.at, horizon);
+            if count == 0 {
+                return BTreeSet::new();
+            }
+            let idle = victims::idle(self.state, &fleet.slots);
+            let (goes, stays) = idle.split_at(count.min(idle.len()));
+            let stays: BTreeSet<&ServerId> = stays.iter().map(|slot| &slot.server).collect();
+            goes.iter().map(|slot| &slot.server).filter(|server| !stays.contains(server)).cloned().collect()
+        })
+    }
+
+    /// Idle slots of a job's kind: how many it is not given because their loans are too short, and how many others there are. Nothing of either where all are long
+    /// enough.
+    pub fn of_kind(&self, id: &JobId, job: &Job) -> (u32, u32) {
+        let too_short = self.too_short(id, job);
+        let kind = job.slots().first().filter(|_| !too_short.is_empty()).and_then(|slot| self.state.kind(slot));
+        let Some(kind) = kind else { return (0, 0) };
+        let idle = self.state.fleets().flat_map(|(_, fleet)| victims::idle(self.state, &fleet.slots));
+        let idle = idle.filter(|slot| self.state.kind(slot) == Some(kind));
+        idle.fold((0, 0), |(short, others), slot| match too_short.contains(&slot.server) {
+            true => (short + 1, others),
+            false => (short, others + 1),
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! Slots that go back a little before their fleet is going to need them.
+
+use crate::stories::*;
+use crate::world::World;
+use controller_core::policy::WithLending;
+use controller_core::state::past::DAY_MS;
+use controller_core::{Policy, policy_by_name};
+use events_schema::command::Command;
+use events_schema::fact::{Fact, ReclaimCause, WaitCause};
+use events_schema::{FleetId, JobId};
+
+const HOUR_MS: u64 = 3_600_000;
+
+fn policy(forecast_day_ms: Option<u64>) -> Box<dyn Policy> {
+    Box::new(WithLending { policy: policy_by_name("ebb").unwrap(), forecast_day_ms })
+}
+
+fn world(forecast_day_ms: Option<u64>) -> World {
+    World::local(policy(forecast_day_ms), 6)
+}
+
+/// Passes the time until then within its day.
+fn pass_until(world: &mut World, of_day_ms: u64) -> Vec<Fact> {
+    let ms = (of_day_ms + DAY_MS - world.at.0 % DAY_MS) % DAY_MS;
+    world.pass(ms)
+}
+
+/// A fleet of six slots whose load crosses one at eight, two at ten and three at noon, and goes back over them every two hours, on so many days; then eight again,
+/// with a job of `least` to `most` slots on what is lent.
+fn on_the_morning(world: &mut World, days: u32, [least, most]: [u16; 2]) -> JobId {
+    let job = world.submit(spec_with(|spec| spec["workers"] = serde_json::json!({"min": least, "max": most})));
+    world.demand("local", 1);
+    world.run();
+    for _ in 0..days {
+        for (hour, needed) in [(8, 2), (10, 3), (12, 4), (14, 3), (16, 2), (18, 1)] {
+            pass_until(world, hour * HOUR_MS);
+            world.demand("local", needed);
+            world.run();
+        }
+    }
+    pass_until(world, 8 * HOUR_MS);
+    world.demand("local", 2);
+    world.run();
+    job
+}
+
+fn reclaimed(facts: &[Fact]) -> Vec<ReclaimCause> {
+    let cause = |fact: &Fact| if let Fact::SlotReclaimed { cause, .. } = fact { Some(*cause) } else { None };
+    facts.iter().filter_map(cause).collect()
+}
+
+/// What is decided until a minute after ten, while nobody says anything; no more once something is.
+fn until_ten(world: &mut World) -> Vec<Fact> {
+    (0..726).map(|_| world.pass(10_000)).find(|facts| !facts.is_empty()).unwrap_or_default()
+}
+
+#[test]
+fn a_forecast_ends_no_job() {
+    let mut world = world(Some(DAY_MS));
+    let job = on_the_morning(&mut world, 20, [4, 6]);
+    assert_eq!(members(&world, &job).len(), 4);
+    assert_eq!(reclaimed(&until_ten(&mut world)), []);
+    world.pass(1_000);
+    assert_eq!(reclaimed(&world.demand("local", 3)), [ReclaimCause::Demand]);
+}
+
+#[test]
+fn without_a_forecast_slots_go_back_when_they_are_asked_for() {
+    let mut world = world(None);
+    let job = on_the_morning(&mut world, 20, [1, 6]);
+    assert_eq!(reclaimed(&until_ten(&mut world)), []);
+    assert_eq!(world.state.past(&FleetId::parse("local").unwrap()), None);
+    world.pass(1_000);
+    assert_eq!(reclaimed(&world.demand("local", 3)), [ReclaimCause::Demand]);
+    world.run();
+    assert_eq!(members(&world, &job).len(), 3);
+}
+
+fn slots(world: &World) -> usize {
+    world.state.fleet(&FleetId::parse("local").unwrap()).unwrap().lent
+}
+
+#[test]
+fn a_slot_goes_back_before_it_is_needed_and_is_lent_again_when_that_is_said() {
+    let mut world = world(Some(DAY_MS));
+    let job = on_the_morning(&mut world, 20, [1, 6]);
+    let facts = until_ten(&mut world);
+    assert_eq!(reclaimed(&facts), [ReclaimCause::Forecast]);
+    world.run();
+    assert_eq!((slots(&world), members(&world, &job).len()), (3, 3));
+    // Its fleet knows better: no forecast takes it again before the next signal.
+    let early = world.state.slots().find(|(_, slot)| !slot.is_lent() && slot.ahead.is_some()).unwrap().0.clone();
+    let fleet = FleetId::parse("local").unwrap();
+    world.command(Command::OfferSlots { fleet, slots: vec![early] });
+    assert_eq!(slots(&world), 4);
+    (0..100).for_each(|_| assert_eq!(reclaimed(&world.pass(10_000)), []));
+    let mut again = world.demand("local", 2);
+    again.extend((0..100).flat_map(|_| world.pass(10_000)).collect::<Vec<Fact>>());
+    assert_eq!(reclaimed(&again), [ReclaimCause::Forecast], "once for a signal");
+    // It is wanted still, so that a fleet which repeats its need keeps it.
+    assert_eq!((reclaimed(&world.demand("local", 2)), slots(&world)), (vec![], 3));
+}
+
+#[test]
+fn what_a_forecast_keeps_after_a_need_has_fallen_is_lent_by_a_signal_that_repeats_it() {
+    let mut world = world(Some(DAY_MS));
+    on_the_morning(&mut world, 20, [1, 6]);
+    for (of_day_ms, needed) in [(9 * HOUR_MS, 3), (10 * HOUR_MS - 10_000, 2)] {
+        pass_until(&mut world, of_day_ms);
+        world.demand("local", needed);
+        world.run();
+    }
+    assert_eq!(slots(&world), 3, "it is likely to rise at once again");
+    // As long as other days had it higher, and some hours more.
+    for _ in 0..72 {
+        world.pass(600_000);
+        world.demand("local", 2);
+    }
+    assert_eq!(slots(&world), 4, "and has not");
+}
+
+/// A job that has three slots three minutes before a fourth is going to be wanted back, when another one leaves that; how many it has then.
+fn beside_an_idle_slot(gradient_bytes: Option<u64>) -> (World, JobId) {
+    let mut world = world(Some(DAY_MS));
+    world.gradient_bytes = gradient_bytes;
+    let other = world.submit(spec_with(|spec| spec["workers"] = serde_json::json!({"min": 1, "max": 1})));
+    // Of eight units, so that a fourth slot is worth having.
+    let job = on_the_morning(&mut world, 20, [1, 8]);
+    assert_eq!((members(&world, &job).len(), slots(&world)), (3, 4));
+    pass_until(&mut world, 10 * HOUR_MS - 180_000);
+    world.command(Command::CancelJob { job: other });
+    for _ in 0..3 {
+        world.run();
+        world.pass(10_000);
+    }
+    world.run();
+    (world, job)
+}
+
+#[test]
+fn a_job_does_not_grow_onto_a_slot_that_is_wanted_before_its_replica_is_there() {
+    let (world, id) = beside_an_idle_slot(None);
+    assert_eq!((members(&world, &id).len(), slots(&world)), (4, 4), "a small one is there in time");
+    // Its replica of 12 GB takes two minutes.
+    let (world, id) = beside_an_idle_slot(Some(4_000_000_000));
+    assert_eq!((members(&world, &id).len(), slots(&world)), (3, 4));
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Offers));
+}
