@@ -50,6 +50,8 @@ async fn connections_that_say_nothing_shut_nobody_out() {
     // The controller's door lets those wait that are too many.
     let of_agents = silent(&ready.controller, SILENT_ELSEWHERE);
     let of_api = silent(&ready.url, SILENT).join_all().await;
+    // One that has said nothing since before those may be closed for them, just when it is used again.
+    let client = system.client();
     let id = submit(&client, &document, "beside them").await;
     until(&client, &id, "four members that step", |j| j.progress.is_some_and(|p| p.members == 4)).await;
     client.demand("local", &PublishDemand::needed(1)).await.unwrap();
