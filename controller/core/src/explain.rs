@@ -102,7 +102,7 @@ pub(crate) fn waits_placed(
     let class = || class_apart(state, at, of, slots).map(WaitCause::Class);
     let link = || bandwidth::link_apart(state, at, of, slots).map(WaitCause::Link);
     // What is idle is likely to be wanted again before it was worth it.
-    let loan = || matches!(loans.of_kind(of.0, job), (1.., 0)).then_some(WaitCause::Offers);
+    let loan = || loans.keep_all_from(of.0, job).then_some(WaitCause::Offers);
     let waits = || class().or_else(link).or_else(loan).unwrap_or(WaitCause::Slots { missing });
     (missing > 0).then(waits)
 }

@@ -213,9 +213,7 @@ pub(super) fn hand_back_of_present(draft: &mut Draft<'_>, slots: &[&SlotId], see
         let Some(known) = known.filter(|known| is_free(known)) else { continue };
         let SlotState::Reclaimed { cause, .. } = known.state else { continue };
         free.push(slot);
-        // What goes back early would otherwise come and go for ever, with nobody saying anything.
-        let of_need = reclaim::is_of_need(cause) && cause != ReclaimCause::Forecast;
-        let Some(fleet) = known.fleet.as_ref().filter(|_| of_need) else { continue };
+        let Some(fleet) = known.fleet.as_ref().filter(|_| reclaim::is_lent_again(cause)) else { continue };
         let same = last.filter(|(known, _)| *known == fleet);
         let (_, to_lend) = *last.insert(same.unwrap_or_else(|| (fleet, is_to_lend(draft, fleet))));
         needed.extend(to_lend.then(|| (slot, fleet.clone())));

@@ -4,8 +4,10 @@
 //! How long a loan is going to last, the forecast of its fleet says (`ahead.rs`); what goes back first is idle, in the order of `victims.rs`. A server of which
 //! some idle slots stay is as good as any. Rather for a short time than not at all: a job's fewest slots are not looked at in this way.
 
+use super::idle::Idle;
 use super::{ahead, victims};
 use crate::limits::{LOAN_TIMES, START_ASSUMED_MS};
+use crate::policy::Packing;
 use crate::state::past::HORIZONS;
 use crate::state::{Fleet, Job, Past, State};
 use events_schema::orders::LINK_FAST_BYTES_PER_S;
@@ -18,6 +20,8 @@ pub(crate) struct Loans<'a> {
     state: &'a State,
     at: TimeMs,
     lenders: Vec<Lender<'a>>,
+    /// Looked up only where a loan is too short.
+    idle: OnceCell<Idle>,
 }
 
 struct Lender<'a> {
@@ -32,7 +36,7 @@ impl<'a> Loans<'a> {
     pub fn of(state: &'a State, at: TimeMs) -> Self {
         let known = state.pasts.keys().filter_map(|id| ahead::of(state, id)).filter(|(_, fleet)| fleet.lent > 0);
         let lenders = known.map(|(past, fleet)| Lender { past, fleet, ends: Default::default() }).collect();
-        Self { state, at, lenders }
+        Self { state, at, lenders, idle: OnceCell::new() }
     }
 
     /// Servers on which a job that trains does not begin, because its loan there would be too short.
@@ -89,17 +93,11 @@ impl<'a> Loans<'a> {
         })
     }
 
-    /// Idle slots of a job's kind: how many it is not given because their loans are too short, and how many others there are. Nothing of either where all are long
-    /// enough.
-    pub fn of_kind(&self, id: &JobId, job: &Job) -> (u32, u32) {
+    /// Whether a job is given none of the idle slots of its kind, because the loans of all of them are too short.
+    pub fn keep_all_from(&self, id: &JobId, job: &Job) -> bool {
         let too_short = self.too_short(id, job);
         let kind = job.slots().first().filter(|_| !too_short.is_empty()).and_then(|slot| self.state.kind(slot));
-        let Some(kind) = kind else { return (0, 0) };
-        let idle = self.state.fleets().flat_map(|(_, fleet)| victims::idle(self.state, &fleet.slots));
-        let idle = idle.filter(|slot| self.state.kind(slot) == Some(kind));
-        idle.fold((0, 0), |(short, others), slot| match too_short.contains(&slot.server) {
-            true => (short + 1, others),
-            false => (short, others + 1),
-        })
+        let idle = || self.idle.get_or_init(|| Idle::of(self.state, Packing::FirstFit));
+        kind.is_some_and(|kind| idle().count(&kind, &too_short) == 0 && idle().count(&kind, &BTreeSet::new()) > 0)
     }
 }

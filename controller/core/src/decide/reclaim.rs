@@ -24,12 +24,20 @@ pub(super) fn surplus(draft: &mut Draft<'_>, id: &FleetId) {
     }
 }
 
-/// Whether a slot goes back for a number of slots that its fleet needs, and not for itself: it is lent again if the number has
-/// fallen by the time it is free.
-pub(super) fn is_of_need(cause: ReclaimCause) -> bool {
+/// Whether a slot goes back for itself, and not for a number of slots that its fleet needs or is likely to.
+fn is_by_name(cause: ReclaimCause) -> bool {
     match cause {
-        ReclaimCause::Demand | ReclaimCause::Recall | ReclaimCause::Forecast => true,
-        ReclaimCause::Named | ReclaimCause::Direct | ReclaimCause::Undeclared => false,
+        ReclaimCause::Named | ReclaimCause::Direct | ReclaimCause::Undeclared => true,
+        ReclaimCause::Demand | ReclaimCause::Recall | ReclaimCause::Forecast => false,
+    }
+}
+
+/// Whether a slot that goes back is lent again if its fleet needs fewer by the time it is free. One that goes early is not: it would come and go for ever,
+/// with nobody saying anything.
+pub(super) fn is_lent_again(cause: ReclaimCause) -> bool {
+    match cause {
+        ReclaimCause::Demand | ReclaimCause::Recall => true,
+        ReclaimCause::Named | ReclaimCause::Direct | ReclaimCause::Undeclared | ReclaimCause::Forecast => false,
     }
 }
 
@@ -81,7 +89,7 @@ fn have_back(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
     let known = slots.iter().zip(draft.state.slots.each(slots.iter()));
     // One that its fleet has early and now asks for by name is its own until it needs less, as any other.
     let goes_back = |known: &(&SlotId, Option<&Slot>)| {
-        known.1.is_some_and(|slot| slot.is_lent() || slot.has_ahead() && !is_of_need(asked.cause))
+        known.1.is_some_and(|slot| slot.is_lent() || slot.has_ahead() && is_by_name(asked.cause))
     };
     let lent: Vec<&SlotId> = known.filter(goes_back).map(|(slot, _)| slot).collect();
     draft.emit_of_each(&lent, |slot, known| reclaimed(slot, known, asked));
@@ -113,16 +121,16 @@ fn reclaimed(slot: &SlotId, known: &Slot, asked: Asked) -> Fact {
     Fact::SlotReclaimed { slot: slot.clone(), deadline, cause, fleet, job, asked_at }
 }
 
-/// Slots that are going back because demand rose would be offered again if it fell meanwhile; not those that their fleet also
+/// Slots that are going back because of a need would be offered again if it fell meanwhile; not those that their fleet also
 /// asked for by name.
 fn claim_those_on_their_way(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
-    if is_of_need(asked.cause) {
+    if !is_by_name(asked.cause) {
         return;
     }
     for slot in slots {
         let Some(known) = draft.state.slot(slot) else { continue };
         let SlotState::Reclaimed { deadline: earlier, cause: before } = known.state else { continue };
-        if !is_of_need(before) {
+        if is_by_name(before) {
             continue;
         }
         say_again(draft, slot, Asked { deadline: earlier.min(asked.deadline), ..asked });
