@@ -31,23 +31,8 @@ fn curve(named: &str) -> (Vec<f64>, f64) {
 
 /// Jobs that use all that there is: each on one slot at the least.
 fn endless(count: usize, workers: u16, days: u64) -> Vec<TraceJob> {
-    let seconds = days as f64 * 86_400.0 * 4.0;
-    let job = |number: usize| TraceJob {
-        name: format!("job-{number}"),
-        submitted_ms: 0,
-        workers,
-        min: None,
-        max: None,
-        work: Work::Seconds(seconds),
-        model: None,
-        batch_size: None,
-        batch_max: None,
-        tenant: None,
-        priority: 0,
-        deadline_ms: None,
-        only: None,
-    };
-    (0..count).map(job).collect()
+    let work = Work::Seconds(days as f64 * 86_400.0 * 4.0);
+    (0..count).map(|number| TraceJob::new(format!("job-{number}"), workers, work)).collect()
 }
 
 /// The differences of sums from day to day: of the fleet that serves.

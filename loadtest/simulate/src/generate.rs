@@ -139,21 +139,8 @@ fn job(random: &mut Random, number: usize, submitted_ms: u64) -> TraceJob {
         found
     });
     let seconds = DURATION_S * libm::exp(DURATION_SIGMA * random.normal());
-    TraceJob {
-        name: format!("generated-{number}"),
-        submitted_ms,
-        workers: fits.map_or(1, |(size, _)| *size),
-        min: None,
-        max: None,
-        work: Work::Seconds(seconds.min(DURATION_S_MAX)),
-        model: None,
-        batch_size: None,
-        batch_max: None,
-        tenant: None,
-        priority: 0,
-        deadline_ms: None,
-        only: None,
-    }
+    let (workers, work) = (fits.map_or(1, |(size, _)| *size), Work::Seconds(seconds.min(DURATION_S_MAX)));
+    TraceJob { submitted_ms, ..TraceJob::new(format!("generated-{number}"), workers, work) }
 }
 
 #[cfg(test)]

@@ -132,20 +132,14 @@ impl Import {
     fn accepted(&mut self, at_ms: u64, fact: &Value) {
         let (spec, text) = (&fact["spec"], |value: &Value| value.as_str().unwrap_or_default().to_owned());
         let bound = |key: &str| spec["workers"][key].as_u64().and_then(|bound| u16::try_from(bound).ok()).unwrap_or(1);
+        let name = format!("{} {}", text(&fact["job"]), text(&spec["name"]));
         let job = TraceJob {
-            name: format!("{} {}", text(&fact["job"]), text(&spec["name"])),
             submitted_ms: at_ms - self.from_ms.unwrap_or(at_ms),
-            workers: bound("max"),
             min: Some(bound("min")),
             max: Some(bound("max")),
-            work: Work::Seconds(0.0),
-            model: None,
-            batch_size: None,
-            batch_max: None,
             tenant: spec["tenant"].as_str().or(fact["tenant"].as_str()).map(str::to_owned),
             priority: spec["priority"].as_i64().and_then(|priority| i32::try_from(priority).ok()).unwrap_or(0),
-            deadline_ms: None,
-            only: None,
+            ..TraceJob::new(name, bound("max"), Work::Seconds(0.0))
         };
         self.numbers.insert(text(&fact["job"]), self.jobs.len());
         self.jobs.push(Recorded { job, slots: 0, trains: false, since_ms: at_ms, done_ms: 0.0, ended: false });

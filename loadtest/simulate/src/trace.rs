@@ -36,6 +36,28 @@ pub struct TraceJob {
     pub only: Option<String>,
 }
 
+impl TraceJob {
+    /// One of which nothing else is said: the first of its recording.
+    #[must_use]
+    pub fn new(name: String, workers: u16, work: Work) -> Self {
+        Self {
+            name,
+            submitted_ms: 0,
+            workers,
+            min: None,
+            max: None,
+            work,
+            model: None,
+            batch_size: None,
+            batch_max: None,
+            tenant: None,
+            priority: 0,
+            deadline_ms: None,
+            only: None,
+        }
+    }
+}
+
 /// How much there is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -114,30 +136,12 @@ fn batch(text: &str) -> Option<u32> {
     text.parse().ok().filter(|size| *size > 0)
 }
 
-fn job(name: String, workers: u16, work: Work) -> TraceJob {
-    TraceJob {
-        name,
-        submitted_ms: 0,
-        workers,
-        min: None,
-        max: None,
-        work,
-        model: None,
-        batch_size: None,
-        batch_max: None,
-        tenant: None,
-        priority: 0,
-        deadline_ms: None,
-        only: None,
-    }
-}
-
 fn philly(row: Row<'_>, at: usize) -> Result<(f64, TraceJob), TableError> {
     let at_s = row.take("timestamp", "a date and time as 2017-10-09 07:01:55", seconds_of_date)?;
     let work = Work::Seconds(row.take("duration_s", SECONDS, at_least(0.0))?);
     let tenant = row.text("virtual_cluster").map(str::to_owned);
     let workers = row.take("num_gpus", WORKERS, workers)?;
-    Ok((at_s, TraceJob { tenant, ..job(format!("philly-{at}"), workers, work) }))
+    Ok((at_s, TraceJob { tenant, ..TraceJob::new(format!("philly-{at}"), workers, work) }))
 }
 
 fn msft(row: Row<'_>, at: usize) -> Result<(f64, TraceJob), TableError> {
@@ -149,7 +153,7 @@ fn msft(row: Row<'_>, at: usize) -> Result<(f64, TraceJob), TableError> {
         model: row.text("model_name").map(str::to_owned),
         batch_size: row.take_optional("batch_size", BATCH, batch)?,
         deadline_ms: row.take_optional("deadline", SECONDS, at_least(0.0))?.map(ms),
-        ..job(name, workers, work)
+        ..TraceJob::new(name, workers, work)
     };
     Ok((at_s, job))
 }
@@ -161,7 +165,7 @@ fn pollux(row: Row<'_>, _: usize) -> Result<(f64, TraceJob), TableError> {
     let job = TraceJob {
         model: Some(text("application")?),
         batch_size: Some(row.take("batch_size", BATCH, batch)?),
-        ..job(text("name")?, workers, Work::OfModel)
+        ..TraceJob::new(text("name")?, workers, Work::OfModel)
     };
     Ok((at_s, job))
 }
@@ -195,7 +199,7 @@ fn csv(row: Row<'_>, at: usize) -> Result<(f64, TraceJob), TableError> {
         priority: priority.unwrap_or(0),
         deadline_ms: deadline_s.map(|deadline_s| ms(at_s + deadline_s)),
         only: row.text("slot_type").map(str::to_owned),
-        ..job(row.text("name").map_or_else(|| format!("job-{at}"), str::to_owned), asked, work)
+        ..TraceJob::new(row.text("name").map_or_else(|| format!("job-{at}"), str::to_owned), asked, work)
     };
     Ok((at_s, job))
 }

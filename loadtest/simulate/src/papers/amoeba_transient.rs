@@ -141,19 +141,10 @@ fn speed(
     tables.add_speeds("resnet50", (OWN..=most).map(|gpus| (gpus, libm::pow(f64::from(gpus), POWER))).collect());
     let hours = HOURS * inputs.scale;
     let job = TraceJob {
-        name: "resnet50".to_owned(),
-        submitted_ms: 0,
-        workers: OWN,
         min: Some(OWN),
         max: Some(OWN + idle),
-        work: Work::Seconds(hours * 3_600.0),
         model: Some("resnet50".to_owned()),
-        batch_size: None,
-        batch_max: None,
-        tenant: None,
-        priority: 0,
-        deadline_ms: None,
-        only: None,
+        ..TraceJob::new("resnet50".to_owned(), OWN, Work::Seconds(hours * 3_600.0))
     };
     let shape = Shape { min_share: 1.0, max_share: 1.0, step_ms: STEP_MS, speed_up: 1.0, goodput: false };
     let costs = scheme(name);

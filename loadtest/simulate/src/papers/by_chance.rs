@@ -33,20 +33,7 @@ impl ByChance {
     fn job(&self, random: &mut Random, number: usize, submitted_ms: u64) -> TraceJob {
         let workers = super::size_by_chance(random, &SIZES);
         let seconds = self.length_s * libm::exp(self.length_sigma * random.normal());
-        TraceJob {
-            name: format!("{number}"),
-            submitted_ms,
-            workers,
-            min: None,
-            max: None,
-            work: Work::Seconds(seconds.min(self.length_s_max)),
-            model: None,
-            batch_size: None,
-            batch_max: None,
-            tenant: None,
-            priority: 0,
-            deadline_ms: None,
-            only: None,
-        }
+        let work = Work::Seconds(seconds.min(self.length_s_max));
+        TraceJob { submitted_ms, ..TraceJob::new(format!("{number}"), workers, work) }
     }
 }

@@ -316,21 +316,14 @@ fn setup(table: &Table, mode: Mode, exchange: &Exchange, scale: f64, seed: u64) 
             tables.add_speeds(&model, points);
             (fewest, factor)
         });
+        // On the slots that it asks for, which are its fewest.
+        let work = Work::Seconds(category.length_min * 60.0 / factor);
         trace.push(TraceJob {
-            name: format!("{number}"),
             submitted_ms: arrival.at_ms,
-            workers: fewest,
             min: Some(fewest),
             max: Some(if category.elastic { SLOTS_MAX } else { 1 }),
-            // On the slots that it asks for, which are its fewest.
-            work: Work::Seconds(category.length_min * 60.0 / factor),
             model: Some(model),
-            batch_size: None,
-            batch_max: None,
-            tenant: None,
-            priority: 0,
-            deadline_ms: None,
-            only: None,
+            ..TraceJob::new(format!("{number}"), fewest, work)
         });
     }
     let shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: STEP_MS, speed_up: 1.0, goodput: false };
