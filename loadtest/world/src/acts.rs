@@ -183,7 +183,7 @@ impl World {
             Act::ResetLinks { from, to } => return self.reset_links(from, to),
             Act::ForgetConnections { at, other } => return self.forget_connections(at, other),
             Act::SlowLinkOf { server, bytes_per_s } => {
-                self.net.slow_link = Some((SlowLink { server, bytes_per_s }, self.now()));
+                self.net.slow_link = Some(SlowLink { server, bytes_per_s });
             }
             Act::SlowLinks { times, for_ms } => (self.net.slow, self.net.slow_until) = (times, self.until(for_ms)),
             _ => return false,

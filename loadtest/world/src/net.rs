@@ -89,8 +89,8 @@ pub struct Net {
     cuts: BTreeMap<(Place, Place), u32>,
     pub slow: u64,
     pub slow_until: At,
-    /// A server whose links became slow, and when.
-    pub slow_link: Option<(SlowLink, At)>,
+    /// A server whose links became slow.
+    pub slow_link: Option<SlowLink>,
 }
 
 impl Net {
@@ -103,8 +103,7 @@ impl Net {
     /// What a connection between two hosts carries.
     #[must_use]
     pub fn bytes_per_s(&self, setup: &Setup, places: [Place; 2]) -> u64 {
-        let became = self.slow_link.map(|(slow, _)| slow);
-        let slow = [setup.slow_link, became].into_iter().flatten().filter(|slow| slow.is_between(places));
+        let slow = [setup.slow_link, self.slow_link].into_iter().flatten().filter(|slow| slow.is_between(places));
         slow.map(|slow| slow.bytes_per_s).chain([setup.link_bytes_per_s]).min().unwrap_or(1)
     }
 

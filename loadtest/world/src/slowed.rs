@@ -26,7 +26,7 @@ impl World {
     /// Looks whether a job is slowed to a link.
     pub fn check_slowed(&mut self) {
         let always = self.schedule.setup.slow_link.map(|slow| (slow, LET_GO_MS));
-        let became = self.net.slow_link.map(|(slow, _)| (slow, FOUND_OUT_MS));
+        let became = self.net.slow_link.map(|slow| (slow, FOUND_OUT_MS));
         let Some((slow, within_ms)) = always.or(became) else { return };
         let (now, truth) = (self.now(), &self.log.truth);
         let server = Self::server_at(slow.server + 1);

@@ -98,7 +98,9 @@ impl Pool {
         if free.is_empty() {
             let begun = Instant::now();
             *free = self.0.more();
-            tracing::debug!(elements = self.0.elements, took = ?begun.elapsed(), "memory is made while it is waited for");
+            if !free.is_empty() {
+                tracing::debug!(elements = self.0.elements, took = ?begun.elapsed(), "memory is made while it is waited for");
+            }
         }
         // Without memory to share it is this process's own, of which others are sent copies.
         let memory = free.pop().unwrap_or_else(|| Memory::Own(vec![0.0; self.0.elements]));
