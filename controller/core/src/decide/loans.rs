@@ -11,7 +11,7 @@ use crate::policy::Packing;
 use crate::state::past::HORIZONS;
 use crate::state::{Fleet, Job, Past, State};
 use events_schema::orders::LINK_FAST_BYTES_PER_S;
-use events_schema::{JobId, ServerId, TimeMs};
+use events_schema::{JobId, ServerId, SlotId, TimeMs};
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
@@ -27,6 +27,8 @@ pub(crate) struct Loans<'a> {
 struct Lender<'a> {
     past: &'a Past,
     fleet: &'a Fleet,
+    /// What nobody is on, in the order in which it goes back: looked up only where anything does.
+    idle: OnceCell<Vec<SlotId>>,
     /// Servers whose idle slots are all likely to go back within a horizon.
     ends: [OnceCell<BTreeSet<ServerId>>; HORIZONS],
 }
@@ -35,7 +37,9 @@ impl<'a> Loans<'a> {
     /// Nothing but where fleets' needs are forecast.
     pub fn of(state: &'a State, at: TimeMs) -> Self {
         let known = state.pasts.keys().filter_map(|id| ahead::of(state, id)).filter(|(_, fleet)| fleet.lent > 0);
-        let lenders = known.map(|(past, fleet)| Lender { past, fleet, ends: Default::default() }).collect();
+        let lenders = known
+            .map(|(past, fleet)| Lender { past, fleet, idle: OnceCell::new(), ends: Default::default() })
+            .collect();
         Self { state, at, lenders, idle: OnceCell::new() }
     }
 
@@ -64,29 +68,38 @@ impl<'a> Loans<'a> {
         START_ASSUMED_MS.saturating_add(copy_ms).saturating_mul(LOAN_TIMES)
     }
 
-    /// How many of the slots that are lent a policy does not have to give a job that trains: as many as go back too soon, whoever has them, so that its plan is the
-    /// same when they change hands.
-    pub fn slots_too_short(&self, id: &JobId, job: &Job) -> u32 {
+    /// Whether a job that trains is told of no more slots than it has, because what another leaves goes back too soon, as all that is idle does. Else it is told of
+    /// all: whatever does not last it is not given, and plans do not change with the time of day.
+    pub fn stands_still(&self, id: &JobId, job: &Job) -> bool {
         if self.lenders.is_empty() || job.slots().is_empty() {
-            return 0;
+            return false;
         }
         let worth_ms = self.worth_ms(id, LINK_FAST_BYTES_PER_S);
-        let goes = |lender: &Lender<'_>| {
-            let horizon = ahead::horizon(lender.past, lender.fleet, worth_ms);
-            ahead::goes_back(lender.past, lender.fleet, self.at, horizon)
+        let more_goes = |lender: &Lender<'_>| {
+            let count = self.goes(lender, worth_ms);
+            count > 0 && count > self.idle_of(lender).len()
         };
-        u32::try_from(self.lenders.iter().map(goes).sum::<usize>()).unwrap_or(u32::MAX)
+        let lend = self.state.fleets().filter(|(_, fleet)| fleet.lent > 0).count();
+        lend == self.lenders.len() && self.lenders.iter().all(more_goes)
+    }
+
+    /// How many of what a fleet lends goes back within a time.
+    fn goes(&self, lender: &Lender<'_>, within_ms: u64) -> usize {
+        let horizon = ahead::horizon(lender.past, lender.fleet, within_ms);
+        ahead::goes_back(lender.past, lender.fleet, self.at, horizon)
+    }
+
+    fn idle_of<'b>(&self, lender: &'b Lender<'_>) -> &'b [SlotId] {
+        lender.idle.get_or_init(|| victims::idle(self.state, &lender.fleet.slots))
     }
 
     fn ends<'b>(&self, lender: &'b Lender<'_>, within_ms: u64) -> &'b BTreeSet<ServerId> {
-        let Lender { past, fleet, ends } = lender;
-        let horizon = ahead::horizon(past, fleet, within_ms);
-        ends[horizon].get_or_init(|| {
-            let count = ahead::goes_back(past, fleet, self.at, horizon);
+        lender.ends[ahead::horizon(lender.past, lender.fleet, within_ms)].get_or_init(|| {
+            let count = self.goes(lender, within_ms);
             if count == 0 {
                 return BTreeSet::new();
             }
-            let idle = victims::idle(self.state, &fleet.slots);
+            let idle = self.idle_of(lender);
             let (goes, stays) = idle.split_at(count.min(idle.len()));
             let stays: BTreeSet<&ServerId> = stays.iter().map(|slot| &slot.server).collect();
             goes.iter().map(|slot| &slot.server).filter(|server| !stays.contains(server)).cloned().collect()

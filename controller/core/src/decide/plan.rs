@@ -206,8 +206,10 @@ impl<'a> Problem<'a> {
                     view.curves.len() - 1
                 });
                 let mut of_job = JobView { curve, ..job_view(job, at, held, class, numeric) };
-                let apart =
-                    bandwidth::slots_passed_over(state, at, id, job).saturating_add(loans.slots_too_short(id, job));
+                if loans.stands_still(id, job) {
+                    of_job.max = of_job.max.min(of_job.min.max(held));
+                }
+                let apart = bandwidth::slots_passed_over(state, at, id, job);
                 if let Some(class) = class.filter(|_| apart > 0) {
                     let most = view.classes[class].capacity.saturating_sub(apart);
                     of_job.max = of_job.max.min(u16::try_from(most).unwrap_or(u16::MAX)).max(of_job.min).max(held);
