@@ -178,11 +178,22 @@ proptest! {
     /// The same where updates take several steps at once, in each generation another number of them.
     #[test]
     fn whatever_the_strides_every_step_counts_once(seed: u64, workers in 1u16..=9, share in 0u16..9, disturbances in 0usize..12) {
-        let mut world = World::new(seed, workers, 40);
-        (world.determinism, world.strides) = (Determinism::None, true);
-        world.stops = Stops { epoch: Some(13), checkpoint: Some(10), ..world.stops };
-        disturb(begun(world, 1 + share % workers), disturbances);
+        disturbed_with_strides(seed, workers, share, disturbances);
     }
+}
+
+/// Found by random schedules, once in a hundred thousand: who stays was killed just when its word of that was on its way to whoever wanted to go. That both
+/// are lost then is no fault of the protocol, so the world kills nobody who may be relied on.
+#[test]
+fn who_said_that_it_stays_is_not_killed_with_the_last_replica() {
+    disturbed_with_strides(4_040_667_086_982_515_470, 2, 5, 3);
+}
+
+fn disturbed_with_strides(seed: u64, workers: u16, share: u16, disturbances: usize) {
+    let mut world = World::new(seed, workers, 40);
+    (world.determinism, world.strides) = (Determinism::None, true);
+    world.stops = Stops { epoch: Some(13), checkpoint: Some(10), ..world.stops };
+    disturb(begun(world, 1 + share % workers), disturbances);
 }
 
 fn disturbed(determinism: Determinism, seed: u64, workers: u16, share: u16, disturbances: usize) {

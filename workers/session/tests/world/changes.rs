@@ -18,8 +18,9 @@ impl World {
             (0, Some(current)) if alive.len() > 1 => {
                 let victim = alive[self.random.below(alive.len())];
                 let holds = |p: &Peer| self.shells[p].session.holding().is_some();
-                let holders = alive.iter().filter(|p| holds(p)).count();
-                if !holds(&victim) || holders > 1 {
+                // Who asked to go may have the victim's word that it stays.
+                let stays = |p: &Peer| holds(p) && !self.asked_to_go.contains(p);
+                if !holds(&victim) || alive.iter().any(|p| *p != victim && stays(p)) {
                     self.remove(victim);
                     self.run_some();
                     self.recover(&current);
@@ -52,6 +53,7 @@ impl World {
                 let leaver = current.seats[self.random.below(current.seats.len())].peer;
                 if let Some(shell) = self.shells.get_mut(&leaver).filter(|s| s.session.membership().is_some()) {
                     shell.orders.extend([Input::Leave, Input::LeaveEarly]);
+                    self.asked_to_go.insert(leaver);
                     let before = self.left_early;
                     self.run_some();
                     // As the controller answers to a member that is gone.

@@ -94,7 +94,8 @@ pub struct World {
     pub histories: BTreeMap<(Tag, Step), Vec<Tag>>,
     /// How often a newcomer came in with the replica.
     pub caught_up: u64,
-    /// How many members went in the middle of a step.
+    /// Who was to go in the middle of a step, and how many members went so.
+    pub asked_to_go: BTreeSet<Peer>,
     pub left_early: u64,
     /// Who was said to fall behind, by how many steps.
     pub behind: BTreeMap<Peer, u64>,
@@ -124,6 +125,7 @@ impl World {
             strides: false,
             histories: BTreeMap::new(),
             caught_up: 0,
+            asked_to_go: BTreeSet::new(),
             left_early: 0,
             slow: None,
             behind: BTreeMap::new(),
