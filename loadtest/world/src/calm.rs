@@ -210,8 +210,14 @@ impl World {
                 }
             }
         }
-        // Who leaves in the middle of a step, at the plan's word, is left out by a generation more.
-        let early = |fact: &&Fact| matches!(fact, Fact::ExecutorGone { executor, exit: ExitCause::Status(STOPPED_STATUS), .. } if executor.job == *id);
+        // Who leaves in the middle of a step, or not before its slot's deadline, at its plan's word, is left out by a generation more.
+        let returned =
+            |of: &SlotId| batch.facts.iter().any(|fact| matches!(fact, Fact::SlotReturned { slot, .. } if slot == of));
+        let early = |fact: &&Fact| match fact {
+            Fact::ExecutorGone { executor, exit: ExitCause::Status(STOPPED_STATUS), .. } => executor.job == *id,
+            Fact::ExecutorGone { executor, slot, exit: ExitCause::Killed, .. } => executor.job == *id && returned(slot),
+            _ => false,
+        };
         if since_ms > TAKE_OVER_MS {
             known.lost += batch.facts.iter().filter(early).count() as u64;
         }

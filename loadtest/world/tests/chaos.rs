@@ -133,6 +133,10 @@ const FOUND: &[(&str, &str)] = &[
         "a-part-of-a-checkpoint-that-was-given-up-comes-late",
         include_str!("found/a-part-of-a-checkpoint-that-was-given-up-comes-late.json"),
     ),
+    (
+        "a-take-back-comes-sooner-than-a-member-can-leave",
+        include_str!("found/a-take-back-comes-sooner-than-a-member-can-leave.json"),
+    ),
     ("two-jobs-pass-a-slot-at-a-time-of-day", include_str!("found/two-jobs-pass-a-slot-at-a-time-of-day.json")),
     (
         "two-jobs-on-two-servers-pass-a-slot-back-and-forth",
