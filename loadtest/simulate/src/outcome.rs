@@ -282,16 +282,19 @@ const FIGURE_WIDTH: usize = 14;
 /// A column for each policy; a dash where there is no figure.
 #[must_use]
 pub fn table(documents: &[Value]) -> String {
+    let names = || documents.iter().map(|document| document["policy"].as_str().unwrap_or_default());
+    // A long name has a wider column, not one that runs into the next.
+    let widths: Vec<usize> = names().map(|name| FIGURE_WIDTH.max(name.len() + 2)).collect();
     let mut text = format!("{:NAME_WIDTH$}", "");
-    for document in documents {
-        let _ = write!(text, "{:>FIGURE_WIDTH$}", document["policy"].as_str().unwrap_or_default());
+    for (name, &width) in names().zip(&widths) {
+        let _ = write!(text, "{name:>width$}");
     }
     for (name, key, digits) in ROWS {
         let _ = write!(text, "\n{name:NAME_WIDTH$}");
-        for document in documents {
+        for (document, &width) in documents.iter().zip(&widths) {
             let figure = document.get(key).and_then(Value::as_f64);
             let shown = figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.digits$}"));
-            let _ = write!(text, "{shown:>FIGURE_WIDTH$}");
+            let _ = write!(text, "{shown:>width$}");
         }
     }
     text + "\n* by the clock of this machine, so not the same twice\n"
@@ -354,6 +357,7 @@ fn ratio(part: u64, of: u64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -381,5 +385,16 @@ mod tests {
             assert!(document.get(key).is_some(), "{key}");
         }
         assert!(table(&[document]).contains("completion mean, s"));
+    }
+
+    #[test]
+    fn a_long_name_does_not_run_into_the_next_column() {
+        let names = ["elastic-tiresias", "a-name-that-is-longer-than-any", "ebb"];
+        let text = table(&names.map(|policy| serde_json::json!({ "policy": policy, "jobs": 60 })));
+        let head: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
+        assert_eq!(head, names);
+        let mut ends = text.lines().take(1 + ROWS.len()).map(|line| line.chars().count());
+        let first = ends.next().unwrap();
+        assert!(ends.all(|end| end == first), "{text}");
     }
 }
