@@ -339,24 +339,10 @@ pub enum PolicyName {
 }
 
 impl PolicyName {
-    /// The name as `controller-core` knows it.
+    /// The name that is taken here; the policy has the same one.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Fifo => "fifo",
-            Self::Ebb => "ebb",
-            Self::Tiresias => "tiresias",
-            Self::ElasticTiresias => "elastic-tiresias",
-            Self::Lyra => "lyra",
-            Self::EasyScale => "easyscale",
-            Self::Antman => "antman",
-            Self::IbmDp => "ibm-dp",
-            Self::IbmDpDrop => "ibm-dp-drop",
-            Self::Srtf => "srtf",
-            Self::Afs => "afs",
-            Self::OptimusLike => "optimus-like",
-            Self::PolluxLike => "pollux-like",
-        }
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
@@ -402,3 +388,28 @@ const AGENT_HELP: &str = "\
 Example:
   ebb agent --controller http://10.0.0.1:7879 --server gpu-1 --slots 4 --data /srv/ebb-agent \\
             --store s3://bucket/ebb --token-file agent-token";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use controller_core::policy::{POLICY_NAMES, policy_by_name};
+
+    #[test]
+    fn a_policy_is_chosen_by_the_name_that_it_has_and_none_is_left_out() {
+        let mut taken = Vec::new();
+        for choice in PolicyName::value_variants() {
+            let name = choice.name();
+            let policy = policy_by_name(&name).unwrap_or_else(|| {
+                panic!("`--policy` takes `{name}` for {choice:?}, and there is no such policy: `#[value(name = \"…\")]` gives it another one")
+            });
+            assert_eq!(policy.name(), name, "the policy of {choice:?} calls itself so");
+            taken.push(name);
+        }
+        for name in POLICY_NAMES {
+            assert!(
+                taken.iter().any(|taken| taken == name),
+                "`--policy` does not take `{name}`: `PolicyName` needs it"
+            );
+        }
+    }
+}

@@ -49,8 +49,9 @@ pub fn agent_token(home: &Home) -> Result<AgentToken, Failure> {
 
 /// Starts a controller; it has taken its cell over when this returns.
 pub async fn start(args: &CellArgs, home: &Home, parts: ControllerParts) -> Result<Controller, Failure> {
-    let policy = controller_core::policy_by_name(args.policy.as_str())
-        .ok_or_else(|| Failure::Usage(format!("there is no policy `{}`", args.policy.as_str())))?;
+    let policy_name = args.policy.name();
+    let policy = controller_core::policy_by_name(&policy_name)
+        .ok_or_else(|| Failure::Usage(format!("there is no policy `{policy_name}`")))?;
     let policy = match args.speeds {
         SpeedsName::Measured => policy,
         SpeedsName::Assumed => Box::new(WithAssumedSpeeds(policy)),
