@@ -19,6 +19,8 @@ pub mod easyscale;
 pub mod ebb;
 pub mod effort;
 pub mod elastic_tiresias;
+#[cfg(test)]
+mod example;
 pub mod fifo;
 pub mod gain;
 pub mod ibm_dp;
