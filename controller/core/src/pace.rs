@@ -6,7 +6,7 @@
 
 use crate::decide::slow_members;
 use crate::state::{Active, Job, State};
-use crate::straggle::{GRADIENTS_MIN, SAID_AGAIN_MS, SLOWER_US_MIN, TIMES_SLOWER, WINDOW_MS, WINDOWS};
+use crate::straggle::{GRADIENTS_MIN, SAID_AGAIN_MS, SLOWER_US_MIN, TIMES_SLOWER, WINDOWS};
 use crate::survey::Survey;
 use events_schema::control::{Gradients, Progress};
 use events_schema::fact::StragglerCause;
@@ -15,12 +15,18 @@ use events_schema::stride::Stride;
 use events_schema::{ExecutorId, Generation, JobId, ServerId, Step, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How long a window lasts at the least: two of them, behind what is left of a third, are a minute. Shorter than where gradients are compared (`straggle.rs`),
+/// because nothing is done about a job for it: some links are measured, as seldom as the pauses below say.
+const WINDOW_MS: u64 = 20_000;
 /// From one look at the links of a job's servers to the next: a few MiB for each of them, beside its own steps. It doubles so often at most while steps stay
 /// long, as where others have other links than those before: to an hour and twenty minutes.
 const LOOK_AGAIN_MS: u64 = SAID_AGAIN_MS;
 const DOUBLED_MAX: u32 = 3;
-/// Longest that is waited for what the survey is to tell: two servers, each twice, for each of a few. Agents that are away or measure nothing tell nothing.
-const LOOK_MS: u64 = 60_000;
+/// The same where steps were as short as ever since: what made them long then, an evaluation perhaps, may not be what does now. It doubles up to the first.
+const LOOK_ANEW_MS: u64 = 120_000;
+/// Longest that is waited for what the survey is to tell: a burst takes two seconds, or four where nothing comes, and a few are sent between each of some
+/// servers. Agents that are away or measure nothing tell nothing.
+const LOOK_MS: u64 = 45_000;
 /// From the last word of the survey until it is judged: it is a fact by then, as far as it was slow.
 const SETTLE_MS: u64 = 2_000;
 /// Updates that a window in which steps are not long is to have: fewer say little.
@@ -56,9 +62,10 @@ struct Known {
     /// For how many windows in a row steps were long, and what they took.
     long: u32,
     took_us: u64,
-    /// When its servers' links were last asked after, how often in a row, and since when all was said.
+    /// When its servers' links were last asked after, how often so far, whether steps were short since then, and since when all was said.
     asked_ms: Option<u64>,
     looks: u32,
+    anew: bool,
     said_ms: Option<u64>,
 }
 
@@ -136,7 +143,7 @@ impl Known {
         if is_long {
             (self.long, self.took_us) = (self.long.saturating_add(1), took.step_us);
         } else {
-            (self.long, self.looks) = (0, 0);
+            (self.long, self.anew) = (0, true);
             self.note(size, took);
         }
         self.window = Some((now_ms, done));
@@ -179,10 +186,11 @@ impl Known {
         if servers.len() < 2 {
             return Vec::new();
         }
-        let pause_ms = LOOK_AGAIN_MS << self.looks.saturating_sub(1).min(DOUBLED_MAX);
+        let doubled = self.looks.saturating_sub(1).min(DOUBLED_MAX);
+        let pause_ms = if self.anew { (LOOK_ANEW_MS << doubled).min(LOOK_AGAIN_MS) } else { LOOK_AGAIN_MS << doubled };
         if self.asked_ms.is_none_or(|asked_ms| now_ms.saturating_sub(asked_ms) >= pause_ms) {
             survey.hurry(now_ms, &servers);
-            (self.asked_ms, self.said_ms) = (Some(now_ms), None);
+            (self.asked_ms, self.said_ms, self.anew) = (Some(now_ms), None, false);
             self.looks = self.looks.saturating_add(1);
         }
         let waited_ms = self.asked_ms.map_or(0, |asked_ms| now_ms.saturating_sub(asked_ms));
@@ -192,7 +200,7 @@ impl Known {
         if self.said_ms.is_none_or(|said_ms| now_ms.saturating_sub(said_ms) < SETTLE_MS) {
             return Vec::new();
         }
-        let slow = slow_members::slowing(state, at, (id, job), (usual_us, self.took_us));
+        let slow = slow_members::slowing((state, &*survey), at, (id, job), (usual_us, self.took_us));
         let members = job.active().into_iter().flat_map(|active| &active.members);
         let there = |number: &&ExecutorId| {
             let server = state.executor(number).map(|executor| &executor.slot.server);
@@ -215,8 +223,13 @@ impl Took {
             && self.step_us >= usual.step_us.saturating_mul(TIMES_SLOWER);
         let computes = match usual.unit_us {
             0 => self.gradients_us > self.step_us / 2,
-            // As halfway as who straggles is to keep up again.
-            unit_us => self.unit_us >= unit_us.saturating_mul(3) / 2 + SLOWER_US_MIN,
+            // As halfway as who straggles is to keep up again, and at least half as much as the step: what else a host does lengthens a gradient by a half,
+            // and that explains no step of ten times as long.
+            unit_us => {
+                let grew = self.unit_us >= unit_us.saturating_mul(3) / 2 + SLOWER_US_MIN;
+                let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
+                grew && product(self.unit_us, usual.step_us) * 2 >= product(self.step_us, unit_us)
+            }
         };
         is_longer && !computes
     }

@@ -57,6 +57,8 @@ struct Surveyed {
     untold: u32,
     /// Somebody waits for what this turn tells: it is the next.
     hurried: bool,
+    /// Whether a reading over anybody was fast since somebody last waited for it: then its own link is not the slow one of a pair.
+    well: bool,
     /// How often others were measured over it.
     served: u64,
 }
@@ -75,6 +77,7 @@ impl Surveyed {
             told: false,
             untold: 0,
             hurried: false,
+            well: false,
             served: 0,
         }
     }
@@ -96,12 +99,12 @@ impl Surveyed {
     }
 
     /// What is said of the link over the last one. Beside a job's steps the same link reads otherwise each time, so over two other servers it is taken for
-    /// the server's own if both readings are slow and about as slow.
-    fn taken_for_one_link(&self, is_fast: bool) -> u64 {
+    /// the server's own if both readings are slow, and about as slow or over servers that others reach fast.
+    fn taken_for_one_link(&self, is_fast: bool, peers_are_well: bool) -> u64 {
         let (before, best) = (self.before_bytes_per_s, self.best_bytes_per_s);
         let alike = |one: u64, other: u64| one <= other.saturating_mul(TIMES_SCATTERED);
-        let is_same = self.hurried && !is_fast && best > 0 && before > 0 && alike(before, best) && alike(best, before);
-        if is_same { before } else { best }
+        let is_same = peers_are_well || alike(before, best) && alike(best, before);
+        if is_same && self.hurried && !is_fast && best > 0 && before > 0 { before } else { best }
     }
 
     fn is_in_turn(&self) -> bool {
@@ -157,7 +160,7 @@ impl Survey {
     pub fn hurry(&mut self, now_ms: u64, servers: &BTreeSet<ServerId>) {
         for server in servers {
             if let Some(surveyed) = self.servers.get_mut(server) {
-                (surveyed.due_ms, surveyed.hurried) = (surveyed.due_ms.min(now_ms), true);
+                (surveyed.due_ms, surveyed.hurried, surveyed.well) = (surveyed.due_ms.min(now_ms), true, false);
             }
         }
         self.look_ms = 0;
@@ -168,6 +171,12 @@ impl Survey {
     pub fn has_measured(&self, servers: &BTreeSet<ServerId>) -> bool {
         let hurried = |server: &ServerId| self.servers.get(server).is_some_and(|surveyed| surveyed.hurried);
         self.found.is_empty() && !servers.iter().any(hurried)
+    }
+
+    /// Whether a server was reached fast over another one since somebody last waited for what is to be said of it.
+    #[must_use]
+    pub fn is_well(&self, server: &ServerId) -> bool {
+        self.servers.get(server).is_some_and(|surveyed| surveyed.well)
     }
 
     /// Nobody speaks for a server any more, for a moment or for good; in the first case what was measured stays.
@@ -253,7 +262,8 @@ impl Survey {
     }
 
     /// Over whom a server is measured next: first over whom its link is known to be slow, or that would be forgotten; then over those that host members of
-    /// jobs, because a loan is a link to them; not over one whose own link is slow while there is another; each as often as the others.
+    /// jobs, because a loan is a link to them; not over one whose own link is slow while there is another, nor, where somebody waits, may be; each as often as the
+    /// others.
     fn peer(
         &self,
         server: &ServerId,
@@ -261,7 +271,7 @@ impl Survey {
         state: &State,
         there: impl Fn(&ServerId) -> bool,
     ) -> Option<ServerId> {
-        let over = &self.servers.get(server)?.over;
+        let Surveyed { over, hurried, .. } = self.servers.get(server)?;
         let slow = |server: &ServerId| state.links.get(server).filter(|link| link.is_slow() && at < link.until);
         let slow_from = slow(server).map_or(&[][..], |link| &link.from);
         let members = state.placed_jobs().filter_map(|(_, job)| job.active()).flat_map(|active| active.members.iter());
@@ -269,7 +279,8 @@ impl Survey {
             state.executors.each(members).flatten().map(|executor| &executor.slot.server).collect();
         let others = self.servers.iter().filter(|(other, _)| *other != server && !over.contains(other) && there(other));
         let order = |other: &ServerId, surveyed: &Surveyed| {
-            (!slow_from.contains(other), !hosting.contains(other), slow(other).is_some(), surveyed.served)
+            let may_be = *hurried && !surveyed.well;
+            (!slow_from.contains(other), !hosting.contains(other), slow(other).is_some(), may_be, surveyed.served)
         };
         others.min_by_key(|(other, surveyed)| order(other, surveyed)).map(|(other, _)| other.clone())
     }
@@ -294,13 +305,20 @@ impl Survey {
         if !is_fast && surveyed.measured < MEASURED_MAX && surveyed.in_vain < in_vain_max {
             return;
         }
-        let best = surveyed.taken_for_one_link(is_fast);
+        let over = surveyed.over.clone();
+        let peers_are_well = over.iter().all(|peer| self.is_well(peer));
+        let Some(surveyed) = self.servers.get_mut(server) else { return };
+        surveyed.well |= is_fast;
+        let best = surveyed.taken_for_one_link(is_fast, peers_are_well);
         (surveyed.measured, surveyed.in_vain, surveyed.before_bytes_per_s) = (0, 0, best);
         surveyed.told |= best > 0;
         if is_fast {
             surveyed.end_turn(now_ms + AGAIN_MS);
         } else if surveyed.over.len() >= PEERS_MAX {
             surveyed.end_soon(now_ms);
+        }
+        if let Some(other) = self.servers.get_mut(&peer) {
+            other.well |= is_fast;
         }
         if best == 0 {
             return;
@@ -559,7 +577,7 @@ mod tests {
         let of = |ask: String| ask.split_once('-').unwrap().0.to_owned();
         play.run();
         let asked: Vec<String> = play.asked().into_iter().map(of).collect();
-        assert_eq!(asked, ["b", "c"], "before who has just joined, over whom one of them was");
+        assert_eq!(asked, ["b", "c", "d"], "before who has just joined, and rather over each other than over that one");
         assert!(play.survey.has_measured(&servers));
     }
 
@@ -585,6 +603,28 @@ mod tests {
         let of_c: Vec<u64> = play.run().into_iter().filter(|(of, ..)| of == "c").map(|(.., rate)| rate).collect();
         assert!(of_c.len() == PEERS_MAX && of_c[0] == of_c[1], "{of_c:?}");
         assert!(play.survey.has_measured(&servers));
+    }
+
+    /// As was read there another time: 3.4 MB/s over one server, 0.2 over another, which others reach fast.
+    #[test]
+    fn two_slow_readings_over_servers_that_are_well_are_of_one_link_however_they_scatter() {
+        let carries = |of: &str, over: &str| match (of, over) {
+            ("b", "c") | ("c", "b") => Some(3_364_543),
+            ("b", _) | (_, "b") => Some(203_236),
+            _ => Some(FAST),
+        };
+        let mut play = Play::new(&["a", "b", "c", "d"], |_, _| Some(FAST));
+        play.run();
+        play.asked();
+        play.carries = carries;
+        play.survey.hurry(play.now_ms, &["a", "b", "c", "d"].map(server).into());
+        let found = play.run();
+        let of_b: Vec<u64> = found.iter().filter(|(of, ..)| of == "b").map(|(.., rate)| *rate).collect();
+        assert!(of_b.len() == PEERS_MAX && of_b[0] == of_b[1], "{found:?}");
+        let well = ["a", "b", "c", "d"].map(|name| play.survey.is_well(&server(name)));
+        assert_eq!(well, [true, false, true, true]);
+        let over_b = play.asked().iter().filter(|ask| ask.ends_with("-b")).count();
+        assert!(over_b <= MEASURED_MAX as usize, "one at most is measured over who may be slow");
     }
 
     #[test]

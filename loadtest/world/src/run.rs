@@ -35,6 +35,8 @@ pub struct Outcome {
     /// How often which fault met which phase of the first job, and of any other.
     pub met: Met,
     pub met_others: Met,
+    /// How long it took until a member was said to straggle whose link became slow.
+    pub named_after_ms: Option<u64>,
     /// The first thing that was not as it has to be.
     pub finding: Option<Finding>,
 }
@@ -69,6 +71,7 @@ pub fn run(schedule: &Schedule, mutants: &Mutants) -> Outcome {
         digest: world.log.digest(),
         killed_at_deadlines: world.checks.killed_at_deadlines,
         facts: world.checks.facts,
+        named_after_ms: world.checks.slowed.named_after_ms,
         met: world.checks.met,
         met_others: world.checks.met_others,
         finding,

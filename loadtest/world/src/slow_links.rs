@@ -11,9 +11,11 @@ const SEEN_MS: u64 = 100_000;
 const WINDOWS_MS: u64 = 60_000;
 const SLOW_FOR_MS: u64 = 210_000;
 const TIMES_AS_LONG: (u64, u64) = (3, 10);
+/// In some, something else begins on every server at that moment, and all gradients take so many times as long: less than steps do.
+const TIMES_BUSY: u64 = 2;
 
 /// A schedule of a family in which nothing else happens: a job trains on two or three servers, the links of one of which become slow, so that steps take
-/// several times as long as without it. In some there is an idle server beside them.
+/// several times as long as without it. In some there is an idle server beside them; in some, gradients become longer too.
 #[must_use]
 pub fn link_becomes_slow(seed: u64) -> Schedule {
     let mut random = Random::new(seed ^ 0x0051_0711);
@@ -29,5 +31,9 @@ pub fn link_becomes_slow(seed: u64) -> Schedule {
     let mut entries: Vec<Entry> = (0..servers).map(|server| at(2_000, Act::Demand { server, needed: 0 })).collect();
     let at_ms = SEEN_MS + random.below(WINDOWS_MS);
     entries.push(at(at_ms, Act::SlowLinkOf { server: server(&mut random, &setup), bytes_per_s }));
+    if random.one_in(2) {
+        let busy = |server| at(at_ms, Act::SlowServer { server, times: TIMES_BUSY, for_ms: SLOW_FOR_MS });
+        entries.extend((0..servers).map(busy));
+    }
     Schedule { seed, setup, entries, heal_at_ms: at_ms + SLOW_FOR_MS }
 }

@@ -9,6 +9,7 @@ use super::bandwidth::{self, Stream};
 use super::{Draft, elsewhere, plan};
 use crate::state::troubles::Straggler;
 use crate::state::{Job, Link, State};
+use crate::survey::Survey;
 use events_schema::fact::{PlanCause, PlanReason, SlowLink, StragglerCause, WaitCause};
 use events_schema::orders::LINK_FAST_BYTES_PER_S;
 use events_schema::stride::Stride;
@@ -35,9 +36,10 @@ pub(crate) fn servers_of<'a>(state: &'a State, job: &Job) -> BTreeMap<&'a Server
 }
 
 /// The servers whose links a job's steps wait for that take so long, and took so long before. Each is slow beside those of the other members, and to send a
-/// gradient over it is the larger part of what a step takes longer.
+/// gradient over it is the larger part of what a step takes longer. Of a link that is slow between two, it is the one's that the survey reached fast over
+/// nobody, if it did reach the other.
 pub(crate) fn slowing<'a>(
-    state: &'a State,
+    (state, survey): (&'a State, &Survey),
     at: TimeMs,
     (id, job): (&JobId, &Job),
     (usual_us, step_us): (u64, u64),
@@ -50,7 +52,18 @@ pub(crate) fn slowing<'a>(
     let explains =
         |bytes_per_s: u64| !stream.fits(bytes_per_s) && stream.step_over_us(bytes_per_s, stride) >= longer_us / 2;
     let known = |server: &ServerId| state.links.get(server).filter(|link| link.is_slow() && at < link.until);
-    let own = |server: &ServerId| known(server).filter(|link| link.from.len() > 1).map(|link| link.bytes_per_s);
+    // What is read of one link beside steps scatters, so two readings of it may stand there as two links.
+    let over_well = |server: &ServerId| {
+        let read_there = known(server).into_iter().flat_map(|link| link.from.iter().map(move |peer| (peer, link)));
+        let by_others = servers.keys().filter_map(|other| Some((*other, known(other)?)));
+        let read_here = by_others.filter(|(_, link)| link.from.contains(server));
+        let counts = |(peer, _): &(&ServerId, &Link)| survey.is_well(peer) && !survey.is_well(server);
+        read_there.chain(read_here).filter(counts).map(|(_, link)| link.bytes_per_s).max()
+    };
+    let own = |server: &ServerId| {
+        let of_two = known(server).filter(|link| link.from.len() > 1).map(|link| link.bytes_per_s);
+        of_two.or_else(|| over_well(server))
+    };
     let others = |server: &ServerId| {
         let others = servers.keys().filter(|other| **other != server);
         let mut rates: Vec<u64> = others.map(|other| own(other).unwrap_or(LINK_FAST_BYTES_PER_S)).collect();

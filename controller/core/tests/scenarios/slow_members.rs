@@ -193,7 +193,7 @@ fn who_has_a_slow_link_is_found_out_within_two_minutes_and_let_go() {
     let facts = play.pass(120);
     let [(on, step_us, before_us, cause)] = &straggles(&facts)[..] else { panic!("{facts:?}") };
     assert_eq!((on.as_str(), *cause), ("c", Some(StragglerCause::Network)));
-    assert!(*step_us > 5_000_000 && *before_us <= STEP_US, "{step_us} {before_us}");
+    assert!(*step_us > 4_000_000 && *before_us <= STEP_US, "{step_us} {before_us}");
     assert_eq!(play.names(), ["a", "b"]);
     let why = reason(&play.world, &play.id);
     let Some(WaitCause::Link(link)) = why.waits else { panic!("{why:?}") };
@@ -246,6 +246,67 @@ fn a_job_that_needs_all_of_them_says_so_and_goes_on_until_the_link_is_mended() {
     play.carries = |_, _| Some(FAST);
     assert!(keeps_up(&play.pass(1_300)));
     assert!(job(&play.world, &play.id).stragglers.is_empty());
+}
+
+/// As was read of a link of 40 Mbit/s beside steps that waited for it: 3.4 MB/s over one server, 0.2 over another. The others reach each other fast.
+#[test]
+fn whose_readings_scatter_is_found_out_and_not_whom_it_was_read_over() {
+    let scattered = |of: &str, over: &str| match (of, over) {
+        ("b", "c") | ("c", "b") => Some(3_364_543),
+        ("b", _) | (_, "b") => Some(203_236),
+        _ => Some(FAST),
+    };
+    let mut play = Play::new(&["a", "b", "c", "d"], &[], 1);
+    play.pass(300);
+    play.slow(scattered);
+    let facts = play.pass(120);
+    let named: Vec<String> = straggles(&facts).into_iter().map(|(on, ..)| on).collect();
+    assert_eq!(named, ["b"], "{:?}", play.asked);
+    assert!(!play.names().contains(&"b".to_owned()), "{:?}", play.names());
+}
+
+/// What another reads, whom a third reaches fast, tells as well: of its own turn nothing came.
+#[test]
+fn whom_others_read_slowly_is_found_out_though_it_measures_nothing() {
+    let by_others = |of: &str, over: &str| match (of, over) {
+        ("c", _) => None,
+        (_, "c") => Some(SLOW),
+        _ => Some(FAST),
+    };
+    let mut play = Play::new(&["a", "b", "c"], &[], 1);
+    play.pass(300);
+    play.asked.clear();
+    play.slow(by_others);
+    let facts = play.pass(120);
+    let named: Vec<String> = straggles(&facts).into_iter().map(|(on, ..)| on).collect();
+    assert_eq!(named, ["c"], "{:?}", play.asked);
+}
+
+/// Something else is done on the servers from then on, and gradients take longer too; not as much longer as steps.
+#[test]
+fn a_slow_link_is_found_out_though_gradients_take_twice_as_long() {
+    let mut play = Play::new(&["a", "b", "c"], &[], 1);
+    play.pass(300);
+    play.unit_us *= 2;
+    play.slow(of_c);
+    let facts = play.pass(120);
+    assert_eq!(straggles(&facts).len(), 1, "{:?}", play.asked);
+    assert_eq!(play.names(), ["a", "b"]);
+}
+
+/// An evaluation had its links looked at in vain, then one became slow.
+#[test]
+fn a_link_that_becomes_slow_after_a_look_in_vain_is_found_out_within_two_minutes_too() {
+    let mut play = Play::new(&["a", "b", "c"], &[], 1);
+    play.pass(300);
+    play.asked.clear();
+    play.slow(|_, _| Some(FAST));
+    play.pass(70);
+    assert!(!play.asked.is_empty());
+    play.step_us = STEP_US;
+    play.pass(60);
+    play.slow(of_c);
+    assert_eq!(straggles(&play.pass(120)).len(), 1, "{:?}", play.asked);
 }
 
 /// Of two servers nobody can say whose link it is, but over a third.
