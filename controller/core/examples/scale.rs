@@ -1,12 +1,14 @@
 //! Prints how long decisions take on a large cell: 10,000 slots, 2,000 running and 10,000 waiting jobs; and how long it takes to
 //! give back all the idle slots of one large fleet.
 //!
-//! `cargo run --release -p controller-core --example scale [-- POLICY]`; with `all` in its place a row for each policy, also on a cell of 400 slots.
+//! `cargo run --release -p controller-core --example scale [-- POLICY]`; with `all` in its place a row for each policy, also on a cell of 400 slots; with
+//! `forecast` a row for each way to lend, where fleets have three days behind them.
 //! Targets: a plan p99 ≤ 50 ms under `ebb`, a reclaim ≤ 5 ms, a plan of `ibm-dp` for 400 slots ≤ 2 ms.
 #![allow(clippy::unwrap_used)]
 
-use controller_core::policy::POLICY_NAMES;
 use controller_core::policy::ibm_dp::DELTA_MS;
+use controller_core::policy::{POLICY_NAMES, WithLending};
+use controller_core::state::past::DAY_MS;
 use controller_core::{Input, Policy, State, decide, invariants, orders, policy_by_name};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
@@ -39,6 +41,7 @@ struct Cluster {
     at: TimeMs,
     reports: Vec<u64>,
     commands: u64,
+    signals: u64,
 }
 
 impl Cluster {
@@ -72,7 +75,9 @@ impl Cluster {
         .1
     }
 
-    fn demand(&mut self, fleet: u16, sequence: u64, needed: u32) -> (Vec<Fact>, Duration) {
+    fn demand(&mut self, fleet: u16, needed: u32) -> (Vec<Fact>, Duration) {
+        self.signals += 1;
+        let sequence = self.signals;
         let fleet = FleetId::parse(&format!("f{fleet}")).unwrap();
         self.input(&Input::Demand(DemandSignal {
             fleet,
@@ -102,12 +107,12 @@ fn job(number: u32) -> JobId {
     JobId::parse(&format!("job-{number:026}")).unwrap()
 }
 
-fn spec(number: u32) -> JobSpec {
+fn spec(number: u32, priority: i32) -> JobSpec {
     // Five slots on average: 2,000 minimums fill the cell, so that the others wait.
     let min = [2, 4, 6, 8][number as usize % 4];
     JobSpec::parse(&serde_json::json!({
         "name": "j", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": min, "max": 2 * min},
-        "batch_size": 8, "epochs": 10,
+        "batch_size": 8, "epochs": 10, "priority": priority,
     }))
     .unwrap()
 }
@@ -129,16 +134,19 @@ fn show(what: &str, times: &[Duration]) {
     );
 }
 
+fn known(policy: &str) -> Box<dyn Policy> {
+    policy_by_name(policy).expect("a known policy")
+}
+
 fn sorted(mut times: Vec<Duration>) -> Vec<Duration> {
     times.sort();
     times
 }
 
 /// Servers, a dataset and fleets that share them, nothing lent yet.
-fn declared(policy: &str, servers: u16, fleets: u16) -> Cluster {
-    let policy = policy_by_name(policy).expect("a known policy");
-    let mut c =
-        Cluster { state: State::new(Cell(0)), policy, at: TimeMs(1), reports: vec![0; servers.into()], commands: 0 };
+fn declared(policy: Box<dyn Policy>, servers: u16, fleets: u16) -> Cluster {
+    let (state, reports) = (State::new(Cell(0)), vec![0; servers.into()]);
+    let mut c = Cluster { state, policy, at: TimeMs(1), reports, commands: 0, signals: 0 };
     for server in 0..servers {
         c.report(
             server,
@@ -169,13 +177,13 @@ fn declared(policy: &str, servers: u16, fleets: u16) -> Cluster {
 
 /// A fleet lends so many slots, nobody uses them, and it wants all of them back. Decided again and again, because what else the machine does counts too.
 fn reclaim_idle(slots: u16) {
-    let mut c = declared("ebb", slots / SLOTS, 1);
-    let lend = c.demand(0, 1, 0).1;
+    let mut c = declared(known("ebb"), slots / SLOTS, 1);
+    let lend = c.demand(0, 0).1;
     let lent = c.state.clone();
     let (mut times, mut facts) = (Vec::new(), 0);
     for _ in 0..RECLAIMS {
         c.state = lent.clone();
-        let (reclaimed, took) = c.demand(0, 2, u32::from(slots));
+        let (reclaimed, took) = c.demand(0, u32::from(slots));
         facts = reclaimed.len();
         times.push(took);
     }
@@ -185,42 +193,53 @@ fn reclaim_idle(slots: u16) {
 
 /// How long things took on a cell, each sorted.
 struct Times {
-    submits: Vec<Duration>,
-    first_plan: Duration,
-    ready: Vec<Duration>,
-    active: Vec<Duration>,
+    begun: Begun,
     calm: Vec<Duration>,
     settled: Vec<Duration>,
     reclaims: Vec<Duration>,
     checks: Vec<Duration>,
 }
 
-/// A cell on which as many jobs run as there is room for, and all others wait.
-fn of_cell(policy: &str, size: Size) -> (Cluster, Times) {
-    let mut c = declared(policy, size.servers, size.fleets);
-    let submit = |c: &mut Cluster, jobs: std::ops::Range<u32>| -> Vec<Duration> {
+/// How long it takes to start jobs on a cell.
+struct Begun {
+    submits: Vec<Duration>,
+    first_plan: Duration,
+    ready: Vec<Duration>,
+    active: Vec<Duration>,
+}
+
+/// Bytes of jobs' replicas, where they are told of: a start and a copy take 8 s, 16 s, 2 and 7 minutes.
+const REPLICAS: [u64; 4] = [200_000_000, 1_000_000_000, 12_000_000_000, 40_000_000_000];
+
+/// As many jobs run as there is room for, and all others wait, for less important ones if minutes are to pass.
+fn begin(c: &mut Cluster, size: Size, lasts: bool) -> Begun {
+    let submit = |c: &mut Cluster, jobs: std::ops::Range<u32>, priority: i32| -> Vec<Duration> {
         jobs.map(|n| {
-            c.command(Command::SubmitJob { job: job(n), spec: Box::new(spec(n)), body_digest: Digest::of(b"") })
+            let spec = Box::new(spec(n, priority));
+            c.command(Command::SubmitJob { job: job(n), spec, body_digest: Digest::of(b"") })
         })
         .collect()
     };
-    let mut submits = submit(&mut c, 0..size.running);
-    (0..size.fleets).for_each(|fleet| drop(c.demand(fleet, 1, 0)));
+    let mut submits = submit(c, 0..size.running, 0);
+    (0..size.fleets).for_each(|fleet| drop(c.demand(fleet, 0)));
     // A moment at which also policies decide that do so every few minutes.
-    c.at = TimeMs(DELTA_MS);
+    c.at = if lasts { c.at } else { TimeMs(DELTA_MS) };
     let first_plan = c.input(&Input::Tick).1;
-    submits.extend(submit(&mut c, size.running..size.jobs));
+    submits.extend(submit(c, size.running..size.jobs, if lasts { -1 } else { 0 }));
     let (mut ready, mut active) = (Vec::new(), Vec::new());
     for server in 0..size.servers {
         for order in orders(&c.state, &name(server)) {
             let address = format!("127.0.0.1:{}", order.executor.number);
+            let number: usize = order.executor.job.as_str()[4..].parse().unwrap();
+            // Not with how many slots a job has at the least, which are its number's remainder.
+            let replica_bytes = lasts.then(|| REPLICAS[number / 4 % REPLICAS.len()]);
             ready.push(c.report(
                 server,
                 Report::ExecutorReady {
                     executor: order.executor,
                     address,
                     class: None,
-                    replica_bytes: None,
+                    replica_bytes,
                     gradient_bytes: None,
                 },
             ));
@@ -233,26 +252,34 @@ fn of_cell(policy: &str, size: Size) -> (Cluster, Times) {
         let report = Report::GenerationActive { job: id, generation: proposal.generation, step: Step(0), pause_us: 0 };
         active.push(c.report(server, report));
     }
-    let ticks = |c: &mut Cluster, count: u32, pause_ms: u64| -> Vec<Duration> {
-        let tick = |_| {
-            c.at = c.at.plus_ms(pause_ms);
-            c.input(&Input::Tick).1
-        };
-        (0..count).map(tick).collect()
+    let [submits, ready, active] = [submits, ready, active].map(sorted);
+    Begun { submits, first_plan, ready, active }
+}
+
+fn ticks(c: &mut Cluster, count: u32, pause_ms: u64) -> Vec<Duration> {
+    let tick = |_| {
+        c.at = c.at.plus_ms(pause_ms);
+        c.input(&Input::Tick).1
     };
+    (0..count).map(tick).collect()
+}
+
+/// A cell on which as many jobs run as there is room for, and all others wait.
+fn of_cell(policy: &str, size: Size) -> (Cluster, Times) {
+    let mut c = declared(known(policy), size.servers, size.fleets);
+    let begun = begin(&mut c, size, false);
     let (calm, settled) = (ticks(&mut c, 50, 1), ticks(&mut c, 1, 10_000));
     let (mut reclaims, mut checks) = (Vec::new(), Vec::new());
     for fleet in 0..size.fleets {
         let before = c.state.clone();
-        let took = c.demand(fleet, 2, 50).1;
+        let took = c.demand(fleet, 50).1;
         reclaims.push(took);
         let start = Instant::now();
         assert_eq!(invariants::check_changes(&before, &c.state), []);
         checks.push(start.elapsed());
     }
-    let [submits, ready, active, calm] = [submits, ready, active, calm].map(sorted);
-    let [settled, reclaims, checks] = [settled, reclaims, checks].map(sorted);
-    (c, Times { submits, first_plan, ready, active, calm, settled, reclaims, checks })
+    let [calm, settled, reclaims, checks] = [calm, settled, reclaims, checks].map(sorted);
+    (c, Times { begun, calm, settled, reclaims, checks })
 }
 
 fn show_all() {
@@ -263,7 +290,7 @@ fn show_all() {
     for policy in POLICY_NAMES {
         let (_, of) = of_cell(policy, LARGE);
         let (_, small) = of_cell(policy, SMALL);
-        let (first_ms, reclaim_ms) = (of.first_plan.as_secs_f64() * 1e3, ms_at(&of.reclaims, 99));
+        let (first_ms, reclaim_ms) = (of.begun.first_plan.as_secs_f64() * 1e3, ms_at(&of.reclaims, 99));
         let plan_ms = |share| ms_at(&of.calm, share);
         println!(
             "| `{policy}` | {first_ms:.0} | {:.1} | {:.1} | {reclaim_ms:.2} | {:.2} |",
@@ -274,7 +301,96 @@ fn show_all() {
     }
 }
 
+/// When needs begin to rise each day.
+const RISE_MS: u64 = 6 * 3_600_000;
+/// How often a fleet says what it needs.
+const SIGNAL_MS: u64 = 600_000;
+
+/// What a fleet of so many slots needs at a time: none at night, three quarters at noon.
+fn tide(slots: u32, at: TimeMs) -> u32 {
+    let (of_day, noon_ms) = (at.0 % DAY_MS, DAY_MS / 2);
+    let up_ms = noon_ms - of_day.abs_diff(noon_ms);
+    let of_rise = up_ms.saturating_sub(RISE_MS) as f64 / (noon_ms - RISE_MS) as f64;
+    (f64::from(slots) * 0.75 * of_rise) as u32
+}
+
+/// Fleets that have said for three days what they need, and are about to rise again.
+fn with_past(fleets: u16, forecast_day_ms: Option<u64>) -> Cluster {
+    let policy = Box::new(WithLending { policy: known("ebb"), forecast_day_ms });
+    let mut c = declared(policy, LARGE.servers, fleets);
+    let policy = "ebb".to_owned();
+    c.state.apply(c.at, &Fact::PolicyChosen { policy, assumed_speeds: None, forecast_day_ms });
+    let end = TimeMs(3 * DAY_MS + RISE_MS - SIGNAL_MS);
+    while c.at < end {
+        (0..fleets).for_each(|fleet| drop(c.demand(fleet, tide(slots_of(&c, fleet), c.at))));
+        c.at = TimeMs(c.at.0 / SIGNAL_MS * SIGNAL_MS + SIGNAL_MS);
+    }
+    c
+}
+
+fn slots_of(c: &Cluster, fleet: u16) -> u32 {
+    let id = FleetId::parse(&format!("f{fleet}")).unwrap();
+    c.state.fleet(&id).map_or(0, |fleet| fleet.slots.len() as u32)
+}
+
+/// How long things took on a cell whose fleets have a past, each sorted.
+struct Lending {
+    /// The plan in which jobs grow, if they do.
+    grown: Duration,
+    calm: Vec<Duration>,
+    /// From five minutes before the rise until as long after it.
+    rise: Vec<Duration>,
+    reclaims: Vec<Duration>,
+    early: usize,
+}
+
+fn of_lending(fleets: u16, size: Size, forecast_day_ms: Option<u64>) -> Lending {
+    let mut c = with_past(fleets, forecast_day_ms);
+    // Nothing is lent before all jobs are there, or the first ones would grow and be made smaller again.
+    (0..fleets).for_each(|fleet| drop(c.demand(fleet, slots_of(&c, fleet))));
+    begin(&mut c, size, true);
+    let grown = ticks(&mut c, 1, 10_000)[0];
+    let calm = ticks(&mut c, 100, 1);
+    c.at = TimeMs(c.at.0 / DAY_MS * DAY_MS + RISE_MS - 300_000);
+    let mut rise = ticks(&mut c, 60, 10_000);
+    let before = (c.state.clone(), c.at);
+    let mut reclaims = Vec::new();
+    while reclaims.len() < RECLAIMS {
+        (c.state, c.at) = (before.0.clone(), TimeMs(before.1.0 / SIGNAL_MS * SIGNAL_MS + SIGNAL_MS));
+        reclaims.extend((0..fleets).map(|fleet| c.demand(fleet, tide(slots_of(&c, fleet), c.at)).1));
+    }
+    (c.state, c.at) = before;
+    rise.extend(ticks(&mut c, 60, 5_000));
+    let lent: usize = c.state.fleets().map(|(_, fleet)| fleet.lent).sum();
+    let early = usize::from(LARGE.servers) * usize::from(SLOTS) - lent;
+    let [calm, rise, reclaims] = [calm, rise, reclaims].map(sorted);
+    Lending { grown, calm, rise, reclaims, early }
+}
+
+fn show_lending() {
+    println!(
+        "| fleets | jobs | lending | plan in which jobs grow, ms | calm plan p50, ms | p99 | plan around a rise p50, ms | p99 | reclaim p50, ms | p99 | slots that went early |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    // With half as many jobs as their fewest slots fill the cell each grows.
+    let half = Size { running: 1_000, jobs: 1_000, ..LARGE };
+    let cells = [("2,000 run, 10,000 wait", LARGE), ("1,000 run and grow", half)];
+    for (fleets, (jobs, size)) in [1, 16, 128].into_iter().flat_map(|fleets| cells.map(|cell| (fleets, cell))) {
+        for (lending, day_ms) in [("reactive", None), ("forecast", Some(DAY_MS))] {
+            let of = of_lending(fleets, Size { fleets, ..size }, day_ms);
+            let ms = |times: &[Duration]| format!("{:.2} | {:.2}", ms_at(times, 50), ms_at(times, 99));
+            let (grown_ms, early) = (of.grown.as_secs_f64() * 1e3, of.early);
+            let (calm, rise, reclaims) = (ms(&of.calm), ms(&of.rise), ms(&of.reclaims));
+            println!("| {fleets} | {jobs} | {lending} | {grown_ms:.1} | {calm} | {rise} | {reclaims} | {early} |");
+        }
+    }
+}
+
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("forecast") {
+        show_lending();
+        return;
+    }
     [1_024, 4_096, 8_192].into_iter().for_each(reclaim_idle);
     let policy = std::env::args().nth(1).unwrap_or_else(|| "ebb".to_owned());
     if policy == "all" {
@@ -282,10 +398,10 @@ fn main() {
         return;
     }
     let (c, of) = of_cell(&policy, LARGE);
-    println!("first plan: {:?}", of.first_plan);
-    show("submit", &of.submits);
-    show("executor ready", &of.ready);
-    show("generation active", &of.active);
+    println!("first plan: {:?}", of.begun.first_plan);
+    show("submit", &of.begun.submits);
+    show("executor ready", &of.begun.ready);
+    show("generation active", &of.begun.active);
     show("tick: a plan over a calm cell", &of.calm);
     show("tick: a plan when sizes have settled", &of.settled);
     show("reclaim of 50 slots of a fleet's 200", &of.reclaims);

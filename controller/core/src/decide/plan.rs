@@ -19,6 +19,7 @@ use events_schema::job::Length;
 use events_schema::{Digest, JobId, ServerId, SlotId, TenantId, TimeMs};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// What a job loses by being stopped and started again: a cold start of 6.4 s, and a replica of 200 MB saved and read again, of
 /// docs/measurements.md. The same for all jobs, because starts are not measured job by job.
@@ -124,11 +125,10 @@ impl<'a> Problem<'a> {
     }
 
     /// Servers that a job does not grow onto now, because of their links or of how long they are going to lend.
-    pub fn passed_over(&self, at: TimeMs, index: usize) -> BTreeSet<ServerId> {
+    pub fn passed_over(&self, at: TimeMs, index: usize) -> Rc<BTreeSet<ServerId>> {
         let (id, job) = self.jobs[index];
-        let mut servers = bandwidth::passed_over(self.state, at, id, job);
-        servers.extend(self.loans.too_short(id, job));
-        servers
+        let (slow, too_short) = (bandwidth::passed_over(self.state, at, id, job), self.loans.too_short(id, job));
+        if slow.is_empty() { too_short } else { Rc::new(&slow | &too_short) }
     }
 
     /// Says whose jobs are, and what those have guaranteed: who has no quota where others have one has nothing.
@@ -361,7 +361,7 @@ fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share
     let mut free = idle.count(class, &passed_over).min(wanted);
     if before + free < min {
         // Rather slowly than not at all.
-        passed_over.clear();
+        passed_over = Rc::default();
         free = idle.count(class, &passed_over).min(wanted);
     }
     if free == 0 || before + free < min || measured && free < wanted {

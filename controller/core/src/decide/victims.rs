@@ -7,7 +7,7 @@
 use super::plan;
 use crate::policy::Victims;
 use crate::policy::gain::loss_of_one_micro;
-use crate::state::{JobPhase, Server, SlotState, State};
+use crate::state::{Job, JobPhase, Server, SlotState, State};
 use events_schema::{JobId, ServerId, SlotId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -46,9 +46,11 @@ pub(super) fn choose(state: &State, fleet: &[SlotId], count: usize, who: Victims
 
 /// Of a fleet's lent slots those that no job needs to go on: up to `idle` that nobody is on, and up to `count` in all where jobs have more than their fewest.
 pub(super) fn spare(state: &State, slots: &[&SlotId], idle: usize, count: usize) -> Vec<SlotId> {
-    let lent = Lent::of(state, slots.iter().copied());
+    let mut lent = Lent::of(state, slots.iter().copied());
     let mut chosen = lent.idle(idle);
     if chosen.len() < count {
+        // Where all jobs are on their fewest slots, this is asked for nothing with each plan.
+        lent.by_job.retain(|id, _| state.job(id).is_some_and(|job| job.slots().len() > usize::from(fewest(job))));
         shrink(&mut lent.holders(state), count, &mut chosen);
     }
     chosen
@@ -105,18 +107,21 @@ impl<'a> Lent<'a> {
 
 fn holder(state: &State, id: &JobId, mut slots: Vec<SlotId>) -> Option<Holder> {
     let job = state.job(id)?;
-    let suspending = matches!(job.phase, JobPhase::Suspending(..));
     slots.sort_by_key(|slot| (Reverse(plan::worth(state, job, slot)), slot.clone()));
     Some(Holder {
         held: job.slots().len() as u16,
         extra: job.profile_extra(),
-        // Who gives everything back anyway has no minimum to keep.
-        min: if suspending { 0 } else { job.spec.executors().min },
+        min: fewest(job),
         workers: job.spec.workers.max,
         priority: job.spec.priority,
         arrival: job.arrival,
         slots,
     })
+}
+
+/// Who gives everything back anyway has no minimum to keep.
+fn fewest(job: &Job) -> u16 {
+    if matches!(job.phase, JobPhase::Suspending(..)) { 0 } else { job.spec.executors().min }
 }
 
 /// One slot at a time from the job above its minimum that loses least.
