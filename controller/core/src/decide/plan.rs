@@ -30,11 +30,15 @@ const STEP_SIGMA_MILLI: u32 = 500;
 /// Adopts the policy's plan as far as it differs from what is. Gives the time at which the policy wants to be asked again, though nothing
 /// has changed by then.
 pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeMs> {
-    if draft.state.live.is_empty() {
+    let forecasts = policy.forecast_day_ms().or(draft.state.planning.forecast_day_ms).is_some();
+    if draft.state.live.is_empty() && !forecasts {
         return None;
     }
     choose_policy(draft, policy);
     let more_wanted_at = ahead::give_back(draft);
+    if draft.state.live.is_empty() {
+        return more_wanted_at;
+    }
     // The problem is stated once; what is decided meanwhile does not change it.
     let state = draft.state.clone();
     let problem = Problem::of(&state, draft.at, policy);

@@ -65,6 +65,29 @@ fn a_forecast_ends_no_job() {
 }
 
 #[test]
+fn slots_that_no_job_uses_go_back_early_too() {
+    let mut world = world(Some(DAY_MS));
+    let job = on_the_morning(&mut world, 20, [1, 6]);
+    world.command(Command::CancelJob { job });
+    world.run();
+    assert_eq!((world.state.live_len(), slots(&world)), (0, 4));
+    assert_eq!(reclaimed(&until_ten(&mut world)), [ReclaimCause::Forecast]);
+    assert_eq!(slots(&world), 3);
+}
+
+#[test]
+fn needs_are_forecast_without_any_job_and_no_more_once_lending_is_reactive_again() {
+    let mut world = world(Some(DAY_MS));
+    let fleet = FleetId::parse("local").unwrap();
+    world.pass(1_000);
+    world.demand("local", 1);
+    assert!(world.state.past(&fleet).is_some());
+    world.policy = policy(None);
+    world.pass(1_000);
+    assert_eq!(world.state.past(&fleet), None);
+}
+
+#[test]
 fn without_a_forecast_slots_go_back_when_they_are_asked_for() {
     let mut world = world(None);
     let job = on_the_morning(&mut world, 20, [1, 6]);

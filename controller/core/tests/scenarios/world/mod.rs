@@ -31,7 +31,8 @@ pub struct World {
     pub log: Vec<(TimeMs, Vec<Fact>)>,
     /// Broken invariants; empty as long as all is well.
     pub violations: Vec<Violation>,
-    policy: Box<dyn Policy>,
+    /// What plans from now on.
+    pub policy: Box<dyn Policy>,
     agents: BTreeMap<ServerId, Agent>,
     groups: BTreeMap<JobId, Group>,
     /// Steps of written checkpoints, by manifest key.
