@@ -86,6 +86,8 @@ pub struct Calm {
     rivals: u64,
     /// Claims that were asked for since.
     asked: u64,
+    /// Batches that a mutant wrote otherwise since: whose they are reads the log and claims anew.
+    written_otherwise: u64,
     jobs: BTreeMap<JobId, Generations>,
     /// When a job last ended: what it had is given back, and used by others.
     ended_at: At,
@@ -277,9 +279,15 @@ impl World {
         self.checks.calm.asked += u64::from(self.healed_at.is_some());
     }
 
+    /// A mutant writes a batch otherwise.
+    pub fn forgive_claim(&mut self) {
+        self.checks.calm.written_otherwise += u64::from(self.healed_at.is_some());
+    }
+
     /// L4: whoever leads the cell is found within one claim.
     pub fn check_claims(&mut self) {
-        let Calm { claims, rivals, asked, .. } = self.checks.calm;
+        let Calm { claims, rivals, written_otherwise, .. } = self.checks.calm;
+        let asked = self.checks.calm.asked.saturating_sub(written_otherwise);
         // Those that were asked for before and stand only now throw their own controller back once.
         let late = (self.log.claims - claims).saturating_sub(asked);
         if self.controller.is_some_and(|pid| self.leads(pid)) && asked > CLAIMS_MAX + CLAIMS_OF_RIVAL * rivals + late {

@@ -1,6 +1,7 @@
 //! The controller's process: the real cell machine, and what it asks for done.
 
 use crate::log::{Append, Asker, Word};
+use crate::mutants::Mutants;
 use crate::net::{ConnId, Kind, Packet};
 use crate::schedule::{Place, Setup};
 use crate::world::{Body, CONTROL, Event, Input, Pid, Process, World};
@@ -31,10 +32,11 @@ pub struct CellProcess {
     shown_ms: u64,
 }
 
-/// The policy that is shipped, which panics when it is told to.
+/// The policy that is shipped, which panics when it is told to, and is told what mutants say.
 struct Panicky {
     policy: Box<dyn Policy>,
     panics: Arc<AtomicBool>,
+    mutants: Mutants,
 }
 
 impl Policy for Panicky {
@@ -44,7 +46,8 @@ impl Policy for Panicky {
 
     fn plan(&self, view: &View) -> Plan {
         assert!(!self.panics.load(Ordering::Relaxed), "a policy panics, as the schedule says");
-        self.policy.plan(view)
+        let told = self.mutants.told(view, self.forecast_day_ms());
+        self.policy.plan(told.as_ref().unwrap_or(view))
     }
 
     fn forecast_day_ms(&self) -> Option<u64> {
@@ -76,7 +79,8 @@ impl World {
     /// A controller's process begins; agents and callers find this one from now on.
     pub fn begin_controller(&mut self) {
         let Some(policy) = policy_of(&self.schedule.setup) else { return };
-        let policy: Arc<dyn Policy> = Arc::new(Panicky { policy, panics: Arc::clone(&self.policy_panics) });
+        let (panics, mutants) = (Arc::clone(&self.policy_panics), self.mutants.clone());
+        let policy: Arc<dyn Policy> = Arc::new(Panicky { policy, panics, mutants });
         let incarnation = self.random.draw();
         let config = CellConfig {
             cell: Cell(0),
@@ -188,6 +192,9 @@ impl World {
         }
         let written = self.mutants.written(&record, self.now() < self.policy_panics_until, &self.log.truth);
         let word = if written.is_some() { Word::Unknown } else { Word::Acknowledged };
+        if written.is_some() {
+            self.forgive_claim();
+        }
         let (asker, record) = (Asker::Cell(pid), written.unwrap_or(record));
         self.append(Append { asker, ticket: ticket.0, stream: Stream::Events, record, word });
     }

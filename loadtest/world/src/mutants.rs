@@ -8,10 +8,11 @@ use crate::numbers::{self, Element};
 use crate::time::At;
 use crate::world::{Host, Pid, World};
 use controller_core::State;
+use controller_core::policy::View;
 use controller_core::state::Job;
 use events_schema::batch::{EventRecord, from_bytes, to_bytes};
 use events_schema::control::FromExecutor;
-use events_schema::fact::Fact;
+use events_schema::fact::{Fact, ReclaimCause};
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::{Report, ReportRecord};
 use events_schema::{Digest, Generation, JobId, Offset, ServerId, SlotId, TimeMs};
@@ -55,11 +56,15 @@ pub enum Mutant {
     NobodySurveysLinks,
     /// Who computes a gradient hears of nothing before it is done.
     NobodyListensMeanwhile,
+    /// That a forecast took a slot is not known of it, so that it is taken again whenever its fleet offers it.
+    ForecastsTakeAgain,
+    /// A policy is told of less in one half of each day of a fleet than in the other.
+    PlansFollowTheDay,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 17] = [
+    pub const ALL: [Mutant; 19] = [
         Mutant::StaleLossesAreDropped,
         Mutant::ActiveIsSaidLate,
         Mutant::NobodyWatches,
@@ -77,6 +82,8 @@ impl Mutant {
         Mutant::NobodyMeasuresLinks,
         Mutant::NobodySurveysLinks,
         Mutant::NobodyListensMeanwhile,
+        Mutant::ForecastsTakeAgain,
+        Mutant::PlansFollowTheDay,
     ];
 
     /// The one of this name, as schedules and commands write it.
@@ -167,7 +174,31 @@ impl Mutants {
     /// What stands in the log of a batch, if that is not what its controller decided.
     #[must_use]
     pub fn written(&self, record: &[u8], policy_panics: bool, truth: &State) -> Option<Vec<u8>> {
-        self.without_exchanges(record, truth).or_else(|| self.without_inputs(record, policy_panics))
+        let others = || self.without_forecasts(record).or_else(|| self.without_inputs(record, policy_panics));
+        self.without_exchanges(record, truth).or_else(others)
+    }
+
+    /// What goes back early does as if its fleet needed it.
+    fn without_forecasts(&self, record: &[u8]) -> Option<Vec<u8>> {
+        if !self.has(Mutant::ForecastsTakeAgain) {
+            return None;
+        }
+        let Ok(EventRecord::Batch(mut batch)) = from_bytes(record) else { return None };
+        let causes = batch.facts.iter_mut().filter_map(|fact| match fact {
+            Fact::SlotReclaimed { cause, .. } if *cause == ReclaimCause::Forecast => Some(cause),
+            _ => None,
+        });
+        let changed = causes.map(|cause| *cause = ReclaimCause::Demand).count();
+        (changed > 0).then(|| to_bytes(&EventRecord::Batch(batch)))
+    }
+
+    /// What a policy is told instead of this, where fleets' days are so long: in half of each day that whoever has more than its fewest slots can use one less.
+    #[must_use]
+    pub fn told(&self, view: &View, day_ms: Option<u64>) -> Option<View> {
+        day_ms.filter(|day_ms| self.has(Mutant::PlansFollowTheDay) && view.now_ms % day_ms < day_ms / 2)?;
+        let mut told = view.clone();
+        told.jobs.iter_mut().filter(|job| job.held > job.min).for_each(|job| job.max = job.max.min(job.held - 1));
+        Some(told)
     }
 
     /// Nothing follows from the exchange of a slot, nor that itself.

@@ -131,3 +131,24 @@ fn a_gradient_that_nobody_listens_in_is_found() {
     println!("somebody is killed in {killed} of {}", LONG_GRADIENTS.end);
     assert!(killed > LONG_GRADIENTS.end / 2, "{killed}");
 }
+
+const RESTLESS: &str = "L5: with constant input nothing new is decided";
+
+/// A fleet offers by name what it has and does not need, again and again.
+const OFFERED_AGAIN: &str = include_str!("found/a-fleet-offers-what-a-forecast-takes.json");
+
+#[test]
+fn a_forecast_that_takes_a_slot_again_is_found() {
+    let schedule = serde_json::from_str(OFFERED_AGAIN).unwrap();
+    let finding = |mutants: &Mutants| run(&schedule, mutants).finding;
+    assert_eq!(finding(&Mutants::default()), None);
+    let found = finding(&Mutants(vec![Mutant::ForecastsTakeAgain])).map(|finding| finding.property);
+    assert_eq!(found.as_deref(), Some(RESTLESS), "it comes and goes for ever");
+}
+
+#[test]
+fn a_plan_that_follows_the_time_of_day_is_found() {
+    let found = found_at(Mutant::PlansFollowTheDay, 0..50);
+    println!("{found:?}");
+    assert_eq!(found.map(|(_, property)| property).as_deref(), Some(RESTLESS));
+}
