@@ -19,7 +19,7 @@ words! {
     PlanCause {
         /// Its guaranteed minimum.
         Guarantee,
-        /// More than the minimum, because slots were there and it gained most.
+        /// More than the minimum, because slots were there and the policy gave them to this job.
         Gain,
         /// Fewer, because a fleet takes slots back.
         Reclaimed,

@@ -926,7 +926,7 @@ pub enum PlanCause {
     /// Its guaranteed minimum.
     #[n(0)]
     Guarantee,
-    /// More than the minimum, because capacity was there and it gained most.
+    /// More than the minimum, because capacity was there and the policy gave it to this job.
     #[n(1)]
     Gain,
     /// Fewer, because a fleet takes slots back.

@@ -217,7 +217,7 @@ fn planned(data: &Value) -> String {
     };
     let why = match data["cause"].as_str().unwrap_or_default() {
         "guarantee" => "its guaranteed minimum",
-        "gain" => "slots were there, and it gained most from them",
+        "gain" => "slots were there, and its policy gave them to it",
         "reclaimed" => "a fleet takes slots back",
         "gave_way" => "another job goes first",
         "lost" => "a process or a server was lost",
