@@ -1,6 +1,7 @@
 """Runs Ebb, torchrun elastic and torchft one after the other on this machine and says how they stood what was done to them.
 
     python compare.py --ebb PROGRAM [--runtimes ebb,torchrun,torchft] [--mode default] [--parts changes,bits,tide] [--rounds 3] [--tide-minutes 10]
+                      [--hidden 1024] [--rows 256]
 
 One line of JSON for each finding, then tables. See README.md.
 """
@@ -23,8 +24,8 @@ from runtimes import SLOTS, Done, Ebb, Peer, Torchft, Torchrun
 
 #: Steps that must be seen after a change before the next.
 SETTLED = 15
-#: Longest wait for training to go on: torchrun's own defaults take 45 s to notice a loss.
-WAIT_S = 120
+#: Longest wait for training to go on: torchrun's own defaults take 45 s to notice a loss. Large models need more.
+WAIT_S = float(os.environ.get("PEERS_WAIT_S", "120"))
 #: Steps of the runs whose models are compared.
 BIT_STEPS = 60
 #: Workers during the tide, for equal times.
@@ -38,8 +39,9 @@ def said(**finding: Any) -> dict[str, Any]:
     return finding
 
 
-def until(what: str, there: Callable[[], bool], seconds: float = WAIT_S) -> None:
+def until(what: str, there: Callable[[], bool], times: int = 1) -> None:
     """Waits until something is seen."""
+    seconds = times * WAIT_S
     end = time.time() + seconds
     while time.time() < end:
         if there():
@@ -133,7 +135,7 @@ def bits(make: Callable[[int], Peer | Ebb]) -> list[dict[str, Any]]:
             if later:
                 until("the middle", lambda: any(one.step >= BIT_STEPS // 6 for one in runtime.done()))
                 runtime.grow("wz")
-            until("the end", runtime.over, 4 * WAIT_S)
+            until("the end", runtime.over, times=4)
             digests[name] = runtime.digest()
         except TimeoutError as error:
             digests[name] = str(error)
@@ -208,9 +210,12 @@ def main() -> None:
     parser.add_argument("--parts", default="changes,bits,tide")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tide-minutes", type=float, default=10.0)
+    parser.add_argument("--hidden", type=int, default=1024, help="width of the model: 1024 is 6.3 MB of gradient, 4736 is 100 MB")
+    parser.add_argument("--rows", type=int, default=256, help="of one of six logical workers and step")
     parser.add_argument("--folder", type=Path, default=Path("peers-runs"))
     options = parser.parse_args()
     folder = options.folder.absolute()
+    os.environ.update(PEERS_HIDDEN=str(options.hidden), PEERS_ROWS=str(options.rows))
 
     def maker(name: str, part: str) -> Callable[[int], Peer | Ebb]:
         numbers = itertools.count()

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 #: Logical workers of Ebb's job; the peers' workers share as many rows.
 WORKERS = 6
+#: What tells `model.py` of its size.
+SIZES = ("PEERS_HIDDEN", "PEERS_ROWS")
 #: Most workers at once.
 SLOTS = 3
 #: Longest wait for a program that is to say or do one thing at once, on a machine that is busy.
@@ -208,7 +210,8 @@ class Ebb:
 
     def begin(self) -> None:
         arguments = ["up", "--output", "json", "--listen", "127.0.0.1:0", "--slots", str(SLOTS), "--python", sys.executable]
-        arguments += ["--data", str(self.folder / "data"), "--until-input-ends"]
+        # How many workers there are is said from outside here; else it has no more than it has measured to be faster.
+        arguments += ["--data", str(self.folder / "data"), "--until-input-ends", "--speeds", "assumed"]
         errors = open(self.folder / "service.out", "w")
         self.service = subprocess.Popen([self.program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
         self.url = json.loads(self.first_line())["url"]
@@ -220,6 +223,7 @@ class Ebb:
         document = {
             "name": "peers", "engine": "torch", "entry": "train:Job", "dataset": "digits", "steps": self.steps,
             "workers": {"min": 1, "max": WORKERS}, "batch_size": 32, "checkpoint": {"every_steps": 1_000_000_000},
+            "environment": {name: os.environ[name] for name in SIZES if name in os.environ},
         }  # fmt: skip
         (project / "job.json").write_text(json.dumps(document))
         self.job = json.loads(self.ebb("submit", str(project / "job.json"), "--output", "json"))["id"]
