@@ -62,6 +62,11 @@ pub async fn rows(
     Ok(rows)
 }
 
+/// Jobs of the smaller sizes, with one logical worker for each of so many slots.
+pub fn subjects(code: Option<&TorchCode>) -> impl Iterator<Item = Subject> {
+    SIZES.iter().map(move |size| code.map_or_else(|| native(size), |code| in_pytorch(size, code)))
+}
+
 fn native(size: &Size) -> Subject {
     let model = json!({"kind": "mlp", "hidden": [size.hidden, size.hidden]});
     let mut document = document(&model, WORKERS, size.rows, crate::ENDLESS);

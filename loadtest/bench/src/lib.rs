@@ -23,6 +23,7 @@ mod torch_rows;
 mod torch_start_rows;
 
 use loadtest_harness::HarnessError;
+use loan_rows::Lent;
 use row::Row;
 use std::path::Path;
 use subject::Subject;
@@ -59,15 +60,6 @@ const STORE_ROWS: &[&str] = &["partition read", "checkpoint write", "checkpoint 
 const REDUCE_ROWS: &[&str] = &["reduce 100 MB, 2 processes", "reduce 100 MB, 4 processes"];
 const LARGE_REDUCE_ROWS: &[&str] = &["reduce 1 GB, 2 processes"];
 const STEP_ROWS: &[&str] = &["elastic loop step", "logical workers on one executor", "two executors of a host"];
-const LOAN_ROWS: &[&str] = &[
-    "demand accepted to slot free",
-    "take-back to slot free",
-    "slots lent to steps with them",
-    "pause at scale in",
-    "pause at scale out",
-    "kill -9 to training again",
-    "hung executor to training again",
-];
 const BROKER_ROWS: &[&str] = &["demand to slot free, broker killed", "demand to slot free, broker stopped"];
 
 /// Steps of a job that does not end before the bench cancels it.
@@ -101,7 +93,8 @@ impl BenchOptions<'_> {
                 STORE_ROWS,
                 REDUCE_ROWS,
                 STEP_ROWS,
-                LOAN_ROWS,
+                &loan_rows::NAMES,
+                loan_rows::LARGE_NAMES.as_flattened(),
                 &spans::HOPS,
                 BROKER_ROWS,
                 LARGE_REDUCE_ROWS,
@@ -114,7 +107,8 @@ impl BenchOptions<'_> {
                 &torch_start_rows::START_ROWS,
                 &torch_start_rows::OWN_ROWS,
                 &growth_rows::NAMES,
-                LOAN_ROWS,
+                &loan_rows::NAMES,
+                loan_rows::LARGE_NAMES.as_flattened(),
                 &spans::HOPS,
             ],
             Some((_, Device::Cuda)) => &[&growth_rows::NAMES],
@@ -169,15 +163,7 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
         progress("checkpoints of large replicas");
         rows.extend(checkpoint_rows::rows(folder, effort, |name| wanted(&[name])).await?);
     }
-    let lent = Subject::native(loan_rows::SLOTS, 16, ENDLESS);
-    if wanted(LOAN_ROWS) {
-        progress("loans");
-        rows.extend(loan_rows::rows(folder, &lent, options.log, effort).await?);
-    }
-    if wanted(&spans::HOPS) {
-        progress("hops of a reclaim");
-        rows.extend(loan_rows::hops(folder, &lent, options.log, effort).await?);
-    }
+    measure_loans(options, &Subject::native(loan_rows::SLOTS, 16, ENDLESS), None, folder, rows).await?;
     if let Some(brokers) = options.brokers.filter(|_| wanted(BROKER_ROWS)) {
         progress("lost brokers");
         broker_rows::rows(folder, brokers, effort, &wanted, rows).await?;
@@ -216,14 +202,34 @@ async fn measure_torch(
         progress("memory");
         rows.extend(torch_rows::memory(code, folder, effort).await?);
     }
-    let lent = code.job(Model { kind: "cnn", width: 8, momentum: 0.9, rows: 32 }, loan_rows::SLOTS, ENDLESS);
-    if options.wants(LOAN_ROWS) {
+    let small = code.job(Model { kind: "cnn", width: 8, momentum: 0.9, rows: 32 }, loan_rows::SLOTS, ENDLESS);
+    measure_loans(options, &small, Some(code), folder, rows).await
+}
+
+/// What loans cost a small job, and large ones.
+async fn measure_loans(
+    options: &BenchOptions<'_>,
+    small: &Subject,
+    code: Option<&TorchCode>,
+    folder: &Path,
+    rows: &mut Vec<Row>,
+) -> Result<(), HarnessError> {
+    let (log, effort) = (options.log, options.effort);
+    if options.wants(&loan_rows::NAMES) {
         progress("loans");
-        rows.extend(loan_rows::rows(folder, &lent, options.log, effort).await?);
+        let lent = Lent { subject: small, slots: loan_rows::SLOTS, names: loan_rows::NAMES };
+        rows.extend(loan_rows::rows(folder, &lent, log, effort).await?);
+    }
+    for (subject, names) in growth_rows::subjects(code).zip(loan_rows::LARGE_NAMES) {
+        if effort.large && options.wants(&names) {
+            progress("loans of a job with a large replica");
+            let lent = Lent { subject: &subject, slots: loan_rows::LARGE_SLOTS, names };
+            rows.extend(loan_rows::rows(folder, &lent, log, effort).await?);
+        }
     }
     if options.wants(&spans::HOPS) {
         progress("hops of a reclaim");
-        rows.extend(loan_rows::hops(folder, &lent, options.log, effort).await?);
+        rows.extend(loan_rows::hops(folder, small, log, effort).await?);
     }
     Ok(())
 }

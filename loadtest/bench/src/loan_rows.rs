@@ -1,5 +1,6 @@
 //! Loans: from a demand (or a direct take-back) to free slots, how long the others stand still, and how soon they train again
-//! after a kill, again and again while a job trains. Compared with the undisturbed step of the same job, because a slot is given back at a boundary between steps.
+//! after a kill, again and again while a job trains, small or with a large replica. Compared with the undisturbed step of the same job, because a slot is given back at a
+//! boundary between steps.
 
 use crate::Effort;
 use crate::row::{Row, Times};
@@ -16,10 +17,29 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use workers_agent_client::AgentClient;
 
-/// Slots of the service, and logical workers of the job.
+/// Names of the rows of a job whose replica is so large.
+macro_rules! names {
+    ($size:literal) => {
+        [
+            concat!("demand accepted to slot free", $size),
+            concat!("take-back to slot free", $size),
+            concat!("slots lent to steps with them", $size),
+            concat!("pause at scale in", $size),
+            concat!("pause at scale out", $size),
+            concat!("kill -9 to training again", $size),
+            concat!("hung executor to training again", $size),
+        ]
+    };
+}
+
+/// Names of the rows of a small job.
+pub const NAMES: [&str; 7] = names!("");
+/// Names of the rows of jobs of the first sizes of `growth_rows.rs`.
+pub const LARGE_NAMES: [[&str; 7]; 2] = [names!(", replica of 106 MB"), names!(", replica of 655 MB")];
+/// Slots of the service of a small job, and its logical workers.
 pub const SLOTS: u16 = 4;
-/// Slots that a demand takes away.
-const NEEDED: u32 = 2;
+/// The same of a large one: with two cores each executor has one.
+pub const LARGE_SLOTS: u16 = 2;
 /// Steps between two disturbances.
 const STEPS_BETWEEN: u64 = 5;
 /// Kills of one job: the controller waits longer and longer before it replaces what keeps failing.
@@ -28,26 +48,55 @@ const KILLS: usize = 3;
 const HANGS: usize = 2;
 /// How often an undisturbed step is read.
 const STEP_LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Longest wait for any one thing of a large job, whose replica is initialized and sent first.
+const LARGE_WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// All rows about loans, of a job with [`SLOTS`] logical workers.
-pub async fn rows(
-    folder: &Path,
-    subject: &Subject,
-    log: Option<&str>,
-    effort: Effort,
-) -> Result<Vec<Row>, HarnessError> {
-    let data = folder.join("loan-service");
+/// A job that is lent slots, and has all of them taken and given again.
+pub struct Lent<'a> {
+    /// The job, with as many logical workers as there are slots.
+    pub subject: &'a Subject,
+    /// Slots of its service; a demand takes half of them away.
+    pub slots: u16,
+    /// What the rows are called.
+    pub names: [&'static str; 7],
+}
+
+impl Lent<'_> {
+    fn is_large(&self) -> bool {
+        self.names != NAMES
+    }
+
+    /// How many undisturbed steps are read, and how often slots go and come.
+    fn repetitions(&self, effort: Effort) -> (usize, usize) {
+        if self.is_large() {
+            (effort.pick(12, 40), effort.pick(4, 10))
+        } else {
+            (effort.pick(60, 200), effort.pick(4, 20))
+        }
+    }
+}
+
+/// All rows about loans.
+pub async fn rows(folder: &Path, lent: &Lent<'_>, log: Option<&str>, effort: Effort) -> Result<Vec<Row>, HarnessError> {
+    let Lent { subject, slots, names } = *lent;
+    let data = folder.join(names[0].replace([' ', ','], "-"));
     let own = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let log = log.map(|url| fresh_topics(url, &own));
-    let options = subject.service(&data, SLOTS)?.with("--log", log.as_deref());
+    // How many slots it has is said from here, also where it would be faster on fewer.
+    let speeds = lent.is_large().then_some("assumed");
+    let options = subject.service(&data, slots)?.with("--log", log.as_deref()).with("--speeds", speeds);
     let service = Service::start(options).await?;
     let (client, agent) = (service.client()?, service.agent()?);
     let job = subject.submit(&client, "bench-loans").await?;
     let mut watched = WatchedJob::follow(&client, &job.id, |_| ());
-    watched.until_members(SLOTS).await?;
+    if lent.is_large() {
+        watched = watched.waiting(LARGE_WAIT_MAX);
+    }
+    watched.until_members(slots).await?;
     watched.until_steps(4 * STEPS_BETWEEN).await?;
-    let step = undisturbed(&client, &job.id, effort.pick(60, 200)).await?;
-    let mut cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(4, 20), grown_ms: Vec::new() };
+    let (samples, rounds) = lent.repetitions(effort);
+    let step = undisturbed(&client, &job.id, samples).await?;
+    let mut cycles = Cycles { client: &client, agent: &agent, slots, rounds, grown_ms: Vec::new() };
     let by_demand = cycles.by_demand(&mut watched).await?;
     let by_take_back = cycles.by_take_back(&mut watched).await?;
     let by_hang = cycles.by_loss(&mut watched, HANGS, hang_process).await?;
@@ -64,18 +113,16 @@ pub async fn rows(
         baseline: step.median(),
         note: format!("{what}{}", times.spread()),
     };
-    let spread = format!("step {}; ", step.spread());
+    let (grown, taken) = (Times::of_ms(cycles.grown_ms), slots / 2);
+    let [demand, take_back, lent_to_steps, scale_in, scale_out, kill, hang] = names;
     Ok(vec![
-        Row {
-            note: format!("{spread}{}", by_demand.spread()),
-            ..against_step("demand accepted to slot free", &by_demand, "")
-        },
-        against_step("take-back to slot free", &by_take_back, ""),
-        against_step("slots lent to steps with them", &Times::of_ms(cycles.grown_ms), "two slots; "),
-        against_step("pause at scale in", &shrinking, ""),
-        against_step("pause at scale out", &growing, ""),
-        against_step("kill -9 to training again", &by_kill, ""),
-        against_step("hung executor to training again", &by_hang, "SIGSTOP; "),
+        against_step(demand, &by_demand, &format!("step {}; ", step.spread())),
+        against_step(take_back, &by_take_back, ""),
+        against_step(lent_to_steps, &grown, &format!("{taken} at once; ")),
+        against_step(scale_in, &shrinking, ""),
+        against_step(scale_out, &growing, ""),
+        against_step(kill, &by_kill, ""),
+        against_step(hang, &by_hang, "SIGSTOP; "),
     ])
 }
 
@@ -97,7 +144,8 @@ pub async fn hops(
     let mut watched = WatchedJob::follow(&client, &job.id, |_| ());
     watched.until_members(SLOTS).await?;
     watched.until_steps(STEPS_BETWEEN).await?;
-    let mut cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(10, 50), grown_ms: Vec::new() };
+    let (slots, rounds) = (SLOTS, effort.pick(10, 50));
+    let mut cycles = Cycles { client: &client, agent: &agent, slots, rounds, grown_ms: Vec::new() };
     cycles.by_demand(&mut watched).await?;
     let budget = receiver.budget(cycles.rounds).await;
     drop(watched);
@@ -127,8 +175,10 @@ async fn undisturbed(client: &Client, id: &str, samples: usize) -> Result<Times,
 struct Cycles<'a> {
     client: &'a Client,
     agent: &'a AgentClient,
+    /// Of the service, all of them the job's but for what is taken.
+    slots: u16,
     rounds: usize,
-    /// From lending two slots again to the first steps with them, in milliseconds.
+    /// From lending half of them again to the first steps with them, in milliseconds.
     grown_ms: Vec<f64>,
 }
 
@@ -139,15 +189,15 @@ impl Cycles<'_> {
     }
 
     async fn by_demand(&mut self, watched: &mut WatchedJob<'_>) -> Result<Times, HarnessError> {
-        let mut times_ms = Vec::new();
+        let (mut times_ms, needed) = (Vec::new(), self.slots / 2);
         for _ in 0..self.rounds {
             let before = occupied(&self.agent.slots().await?);
-            let accepted = self.demand(NEEDED).await?;
-            times_ms.extend(until_free(self.agent, &before, NEEDED as usize, accepted).await?);
-            watched.until_members(SLOTS - NEEDED as u16).await?;
+            let accepted = self.demand(needed.into()).await?;
+            times_ms.extend(until_free(self.agent, &before, needed.into(), accepted).await?);
+            watched.until_members(self.slots - needed).await?;
             watched.until_steps(STEPS_BETWEEN).await?;
             let lent = self.demand(0).await?;
-            watched.until_members(SLOTS).await?;
+            watched.until_members(self.slots).await?;
             self.grown_ms.push(lent.elapsed().as_secs_f64() * 1e3);
             watched.until_steps(STEPS_BETWEEN).await?;
         }
@@ -163,10 +213,10 @@ impl Cycles<'_> {
             };
             let freed = self.agent.take_back(std::slice::from_ref(&slot.slot), None).await?;
             times_ms.extend(freed.iter().map(|f| f.elapsed_ms as f64));
-            watched.until_members(SLOTS - 1).await?;
+            watched.until_members(self.slots - 1).await?;
             watched.until_steps(STEPS_BETWEEN).await?;
             self.client.offer(LOCAL_FLEET, &NameSlots { slots: vec![slot.slot.clone()] }).await?;
-            until_whole(watched).await?;
+            self.until_whole(watched).await?;
         }
         Ok(Times::of_ms(times_ms))
     }
@@ -189,13 +239,13 @@ impl Cycles<'_> {
             lose(*victim)?;
             let recovered = watched.until_recovered().await?;
             times_ms.push(recovered.duration_since(lost).as_secs_f64() * 1e3);
-            until_whole(watched).await?;
+            self.until_whole(watched).await?;
         }
         Ok(Times::of_ms(times_ms))
     }
-}
 
-async fn until_whole(watched: &mut WatchedJob<'_>) -> Result<(), HarnessError> {
-    watched.until_members(SLOTS).await?;
-    watched.until_steps(STEPS_BETWEEN).await
+    async fn until_whole(&self, watched: &mut WatchedJob<'_>) -> Result<(), HarnessError> {
+        watched.until_members(self.slots).await?;
+        watched.until_steps(STEPS_BETWEEN).await
+    }
 }
