@@ -25,7 +25,7 @@ pub(crate) struct Loans<'a> {
     any_stands_still: OnceCell<bool>,
     /// Looked up only where a loan is too short.
     idle: OnceCell<Idle>,
-    /// By the bytes of a replica, which is all of a job that loans are compared with: most jobs are no models of their own.
+    /// By the bytes of a replica, which is all of a job that loans are compared with: many jobs train models of one size.
     too_short: RefCell<BTreeMap<u64, Rc<BTreeSet<ServerId>>>>,
     stand_still: RefCell<BTreeMap<u64, bool>>,
 }
@@ -96,7 +96,7 @@ impl<'a> Loans<'a> {
         *self.stand_still.borrow_mut().entry(replica_bytes).or_insert_with(stands_still)
     }
 
-    /// Of what is seen farthest ahead most goes back.
+    /// Most goes back within what is seen farthest ahead: where nobody has to stand still by that, nobody has to at all.
     fn any_stands_still(&self) -> bool {
         *self.any_stands_still.get_or_init(|| {
             let lend = self.state.fleets().filter(|(_, fleet)| fleet.lent > 0).count();
