@@ -35,8 +35,8 @@ const SIZES: [Size; 3] = [
 ];
 /// Names of the rows.
 pub const NAMES: [&str; 3] = ["growth, replica of 106 MB", "growth, replica of 655 MB", "growth, replica of 2 GB"];
-/// Logical workers of the job.
-const WORKERS: u16 = 2;
+/// Logical workers of a job on processors, and slots of its service.
+pub const WORKERS: u16 = 2;
 /// On a GPU, where a gradient takes as long as its way to the host, and a step of two would be too short to be seen.
 const WORKERS_CUDA: u16 = 8;
 /// Steps before each growth that say what a step usually takes, after as many that do not count; and steps of both after it.
@@ -62,7 +62,7 @@ pub async fn rows(
     Ok(rows)
 }
 
-/// Jobs of the smaller sizes, with one logical worker for each of so many slots.
+/// Jobs of each size, the smallest first.
 pub fn subjects(code: Option<&TorchCode>) -> impl Iterator<Item = Subject> {
     SIZES.iter().map(move |size| code.map_or_else(|| native(size), |code| in_pytorch(size, code)))
 }

@@ -38,8 +38,8 @@ pub const NAMES: [&str; 7] = names!("");
 pub const LARGE_NAMES: [[&str; 7]; 2] = [names!(", replica of 106 MB"), names!(", replica of 655 MB")];
 /// Slots of the service of a small job, and its logical workers.
 pub const SLOTS: u16 = 4;
-/// The same of a large one: with two cores each executor has one.
-pub const LARGE_SLOTS: u16 = 2;
+/// The same of a large one.
+pub const LARGE_SLOTS: u16 = crate::growth_rows::WORKERS;
 /// Steps between two disturbances.
 const STEPS_BETWEEN: u64 = 5;
 /// Kills of one job: the controller waits longer and longer before it replaces what keeps failing.
@@ -97,11 +97,14 @@ pub async fn rows(folder: &Path, lent: &Lent<'_>, log: Option<&str>, effort: Eff
     let (samples, rounds) = lent.repetitions(effort);
     let step = undisturbed(&client, &job.id, samples).await?;
     let mut cycles = Cycles { client: &client, agent: &agent, slots, rounds, grown_ms: Vec::new() };
+    let begun = watched.grown_first_ms().len();
     let by_demand = cycles.by_demand(&mut watched).await?;
     let by_take_back = cycles.by_take_back(&mut watched).await?;
     let by_hang = cycles.by_loss(&mut watched, HANGS, hang_process).await?;
     let by_kill = cycles.by_loss(&mut watched, KILLS, kill_process).await?;
-    let (shrinking, growing) = (Times::of_ms(watched.pauses_in_ms()), Times::of_ms(watched.pauses_out_ms()));
+    let beyond_undisturbed = |first_ms: &f64| (first_ms - step.median()).max(0.0);
+    let growing = Times::of_ms(watched.grown_first_ms()[begun..].iter().map(beyond_undisturbed).collect());
+    let shrinking = Times::of_ms(watched.pauses_in_ms());
     drop(watched);
     client.cancel(&job.id).await?;
     service.stop().await?;
@@ -119,8 +122,8 @@ pub async fn rows(folder: &Path, lent: &Lent<'_>, log: Option<&str>, effort: Eff
         against_step(demand, &by_demand, &format!("step {}; ", step.spread())),
         against_step(take_back, &by_take_back, ""),
         against_step(lent_to_steps, &grown, &format!("{taken} at once; ")),
-        against_step(scale_in, &shrinking, ""),
-        against_step(scale_out, &growing, ""),
+        against_step(scale_in, &shrinking, "beyond a step of before; "),
+        against_step(scale_out, &growing, "the first step of all beyond an undisturbed one; "),
         against_step(kill, &by_kill, ""),
         against_step(hang, &by_hang, "SIGSTOP; "),
     ])

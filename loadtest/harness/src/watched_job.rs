@@ -122,6 +122,11 @@ impl<'a> WatchedJob<'a> {
         self.memberships.pauses_out_ms.clone()
     }
 
+    /// How long the first step after every growth was, in milliseconds: beyond a later one of as many it shows what the growth cost, also where more members are faster.
+    pub fn grown_first_ms(&self) -> &[f64] {
+        &self.memberships.grown_first_ms
+    }
+
     /// Steps that were done and had to be done again.
     pub fn steps_lost(&self) -> u64 {
         self.memberships.steps_lost
@@ -179,6 +184,7 @@ struct Memberships {
     recovered: Option<Instant>,
     pauses_in_ms: Vec<f64>,
     pauses_out_ms: Vec<f64>,
+    grown_first_ms: Vec<f64>,
     steps_lost: u64,
 }
 
@@ -228,11 +234,14 @@ impl Memberships {
     /// The first step of a generation is done: what it took longer than a step before the change, the change cost.
     fn stepped(&mut self, data: &Value, at: Instant) {
         let Some((_, change)) = self.change.take_if(|(of, _)| *of == number(&data["generation"])) else { return };
-        let usual_us = number(&data["usual_step_us"]);
-        let pause_ms = number(&data["first_step_us"]).saturating_sub(usual_us) as f64 / 1e3;
+        let (first_us, usual_us) = (number(&data["first_step_us"]), number(&data["usual_step_us"]));
+        let pause_ms = first_us.saturating_sub(usual_us) as f64 / 1e3;
         match change {
             Change::Recovered => self.recovered = Some(at),
-            Change::Grew => self.pauses_out_ms.push(pause_ms),
+            Change::Grew => {
+                self.pauses_out_ms.push(pause_ms);
+                self.grown_first_ms.push(first_us as f64 / 1e3);
+            }
             Change::Shrank => self.pauses_in_ms.push(pause_ms),
         }
     }
