@@ -169,7 +169,8 @@ pub async fn follow(client: &Client, output: Output, args: &FollowArgs) -> Resul
     let now = || TimeMs(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
     // A fleet that does not exist, or a service that is not there, is a mistake now and a disturbance later.
     fleet(client, &args.fleet).await?;
-    let mut following = Following { client, prometheus, output, args, formula: args.formula(), said: None };
+    let mut following =
+        Following { client, prometheus, output, args, formula: args.formula(), said: None, troubled: None };
     let mut follower = Follower::new(now(), args.settings());
     let mut look = tokio::time::interval(args.every);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -188,6 +189,9 @@ pub async fn follow(client: &Client, output: Output, args: &FollowArgs) -> Resul
 async fn explain(client: &Client, prometheus: &Prometheus, output: Output, args: &FollowArgs) -> Result<(), Failure> {
     let formula = args.formula();
     let readings = prometheus.readings(&formula).await?;
+    if readings.iter().all(Option::is_none) {
+        advise(prometheus.no_series(&formula));
+    }
     let fleet = fleet(client, &args.fleet).await?;
     let need = formula.need(&readings);
     let stale = Formula::age_ms(&readings) > args.settings().lifetime_ms;
@@ -222,26 +226,59 @@ struct Following<'a> {
     formula: Formula,
     /// What was last said, so that it is said once.
     said: Option<Step>,
+    /// What was wrong at the last look, if anything was: it is not said again at each look.
+    troubled: Option<String>,
+}
+
+/// Why a look came to nothing.
+enum Trouble {
+    Failure(Failure),
+    /// None of its queries finds anything.
+    NoSeries,
 }
 
 impl Following<'_> {
-    /// One look. Whatever fails is said and tried again with the next.
+    /// One look. Whatever fails is said, once, and tried again with the next.
     async fn look(&mut self, follower: &mut Follower, now: &impl Fn() -> TimeMs) {
-        let read = match self.prometheus.readings(&self.formula).await {
-            Ok(readings) => self.formula.need(&readings).map(|need| (need, Formula::age_ms(&readings))),
-            Err(failure) => {
-                failure.print();
-                None
+        let (read, unread) = match self.prometheus.readings(&self.formula).await {
+            Ok(readings) if readings.iter().all(Option::is_none) => (None, Some(Trouble::NoSeries)),
+            Ok(readings) => (self.formula.need(&readings).map(|need| (need, Formula::age_ms(&readings))), None),
+            Err(failure) => (None, Some(Trouble::Failure(failure))),
+        };
+        let answered = self.answer(follower, read, now).await;
+        self.say_trouble(answered.err().map(Trouble::Failure).or(unread));
+    }
+
+    /// Publishes and says what follows from what was read.
+    async fn answer(
+        &mut self,
+        follower: &mut Follower,
+        read: Option<(u32, u64)>,
+        now: &impl Fn() -> TimeMs,
+    ) -> Result<(), Failure> {
+        let fleet = fleet(self.client, &self.args.fleet).await?;
+        let step = follower.look(now(), read, fleet);
+        if step.publish {
+            self.publish(step.wish.needed()).await?;
+        }
+        self.say(step, now());
+        Ok(())
+    }
+
+    /// Says what went wrong, if it is something else than at the last look, and that it is over.
+    fn say_trouble(&mut self, trouble: Option<Trouble>) {
+        let text = match &trouble {
+            Some(Trouble::Failure(failure)) => Some(failure.to_string()),
+            Some(Trouble::NoSeries) => Some(self.prometheus.no_series(&self.formula)),
+            None => None,
+        };
+        if text != self.troubled {
+            match (&trouble, &text) {
+                (Some(Trouble::Failure(failure)), _) => failure.print(),
+                (_, Some(text)) => advise(text),
+                (_, None) => advise("it is read again"),
             }
-        };
-        let step = match fleet(self.client, &self.args.fleet).await {
-            Ok(fleet) => follower.look(now(), read, fleet),
-            Err(failure) => return failure.print(),
-        };
-        let published = if step.publish { self.publish(step.wish.needed()).await } else { Ok(()) };
-        match published {
-            Ok(()) => self.say(step, now()),
-            Err(failure) => failure.print(),
+            self.troubled = text;
         }
     }
 
@@ -316,11 +353,11 @@ impl Prometheus {
     /// What a formula wants to know, in its order; `None` where there are no samples.
     async fn readings(&self, formula: &Formula) -> Result<Vec<Option<Reading>>, Failure> {
         let inputs = formula.inputs();
-        let all = futures::future::try_join_all(inputs.iter().map(|input| self.reading(input))).await?;
-        if all.iter().all(Option::is_none) {
-            advise(format!("{} has no series for `{}`", self.shown, inputs[0].query));
-        }
-        Ok(all)
+        futures::future::try_join_all(inputs.iter().map(|input| self.reading(input))).await
+    }
+
+    fn no_series(&self, formula: &Formula) -> String {
+        format!("{} has no series for `{}`", self.shown, formula.inputs()[0].query)
     }
 
     async fn reading(&self, input: &Input) -> Result<Option<Reading>, Failure> {

@@ -80,8 +80,19 @@ impl Sentence for Restart {
 impl Sentence for WaitCause {
     fn sentence(&self) -> String {
         match self {
+            WaitCause::Slots { missing } => format!("{missing} more slots, which others have"),
+            WaitCause::Job(job) => format!("{job}, which goes first"),
+            WaitCause::Resume => "its user (`ebb resume`)".to_owned(),
+            WaitCause::Offers => "slots to be lent".to_owned(),
+            WaitCause::Device => "a slot with a device, and no fleet has one".to_owned(),
+            WaitCause::Class(class) => {
+                format!("a slot of its numeric class ({}): what is lent is of another one", short(class))
+            }
+            WaitCause::Speed => "nothing: on more slots it was measured to be no faster".to_owned(),
+            WaitCause::Quota { missing } => format!("{missing} more slots of its tenant's quota"),
             WaitCause::Link(link) => format!("a server with a faster link: {}", slow_link(link)),
-            other => words(other),
+            WaitCause::Backoff { until } => format!("{until}: its executors failed again and again"),
+            other @ WaitCause::Other(_) => words(other),
         }
     }
 }
@@ -188,6 +199,13 @@ fn words_of(value: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_a_job_waits_for_ends_a_sentence() {
+        assert_eq!(WaitCause::Slots { missing: 2 }.sentence(), "2 more slots, which others have");
+        assert_eq!(WaitCause::Offers.sentence(), "slots to be lent");
+        assert_eq!(WaitCause::Other(json!({"moon": "full"})).sentence(), "moon full");
+    }
 
     #[test]
     fn reasons_read_as_words() {

@@ -96,6 +96,7 @@ async fn the_need_follows_the_metrics_and_silence_lends_nothing() {
         .args(["--every", "1s", "--fall-after", "2s", "--lifetime", "5s", "--return-every", "1s"])
         .env("EBB_URL", &system.service.ready().url)
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .unwrap();
@@ -118,6 +119,10 @@ async fn the_need_follows_the_metrics_and_silence_lends_nothing() {
     }
     assert!(said.iter().any(|line| line.contains("local needs 3 slots")), "{said:#?}");
     follower.kill().await.unwrap();
+    // Five seconds of looks found the same, and more after them.
+    let mut troubles = String::new();
+    follower.stderr.take().unwrap().read_to_string(&mut troubles).await.unwrap();
+    assert_eq!(troubles.matches("does not answer").count(), 1, "{troubles}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
