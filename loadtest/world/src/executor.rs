@@ -317,6 +317,7 @@ impl World {
                 }
             }
             Out::Release(node) => drop(executor.sums.remove(&node)),
+            Out::MakeMean { .. } => executor.gradient = std::mem::take(&mut executor.total).into_iter().collect(),
             Out::Compute(unit) => self.compute(pid, unit),
             Out::Load(generation, entry) => self.load(pid, generation, &entry),
             Out::Adopt(step) => {
@@ -408,7 +409,10 @@ impl World {
             Need::Replica => (Kind::Replica, executor.replica.get(transfer.range.clone())),
             Need::Gradient => (Kind::Gradient, executor.gradient.as_ref().and_then(|g| g.get(transfer.range.clone()))),
         };
-        let Some(elements) = source.filter(|_| executor.step == Some(transfer.step)).map(<[Element]>::to_vec) else {
+        // A gradient is sent before it is applied.
+        let leads_there = transfer.of == Need::Gradient && executor.step < Some(transfer.step);
+        let fits = leads_there || executor.step == Some(transfer.step);
+        let Some(elements) = source.filter(|_| fits).map(<[Element]>::to_vec) else {
             let at = executor.step.unwrap_or(Step(0));
             let detail = format!("{pid} is at {at} and sends to {} of step {}", transfer.to, transfer.step);
             return self.found("only what is of the entered step is sent", detail);
@@ -510,7 +514,7 @@ impl World {
         let Some(executor) = self.executor_mut(pid) else { return };
         let at = executor.step;
         let mean: Option<Vec<Element>> = match from {
-            GradientFrom::Sum { .. } => std::mem::take(&mut executor.total).into_iter().collect(),
+            GradientFrom::Sum => executor.gradient.clone(),
             GradientFrom::Supply => executor.supply.take().and_then(|(_, supply)| supply.into_iter().collect()),
         };
         if at != Some(step) {
@@ -525,7 +529,7 @@ impl World {
         numbers::update(&mut executor.replica, &mean, step);
         let done = stride.end(step);
         (executor.step, executor.gradient) = (Some(done), Some(mean.clone()));
-        if let (Some(made), Some(membership), GradientFrom::Sum { .. }) = (self.made(&job), membership, from)
+        if let (Some(made), Some(membership), GradientFrom::Sum) = (self.made(&job), membership, from)
             && !spoiled
             && !made.make(&membership, stride, &before, &mean)
         {

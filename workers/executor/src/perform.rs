@@ -63,6 +63,11 @@ impl<W: Write + Send> Trainer<W> {
             }
             Out::Join(node) => self.sums.join(node),
             Out::Release(node) => self.sums.release(node),
+            Out::MakeMean { weight } => {
+                let mut mean = self.sums.take_total();
+                self.program.workload.make_mean(&mut mean, weight);
+                self.replica.keep_gradient(mean);
+            }
             Out::Compute(unit) => return self.compute(unit).map(Some),
             Out::Load(generation, entry) => return self.load(generation, &entry),
             Out::Adopt(_) => self.replica.adopt(),
@@ -155,17 +160,10 @@ impl<W: Write + Send> Trainer<W> {
     fn update(&mut self, at: (Step, Stride), from: GradientFrom) -> Result<(), ProgramError> {
         let workload = &mut self.program.workload;
         match from {
-            GradientFrom::Sum { weight } => {
-                let mut mean = self.sums.take_total();
-                workload.make_mean(&mut mean, weight);
-                self.replica.apply(workload, mean, at)?;
-            }
-            GradientFrom::Supply => {
-                let mean = self.replica.take_gradient();
-                self.replica.apply(workload, mean, at)?;
-            }
+            GradientFrom::Sum => {}
+            GradientFrom::Supply => self.replica.take_gradient(),
         }
-        Ok(())
+        self.replica.apply(workload, at)
     }
 
     /// What nobody can compute breaks the job; what only this executor cannot, stops it.

@@ -84,7 +84,8 @@ pub fn train_plain_steps(
         })?;
         let mut gradient = sums.take_total();
         program.workload.make_mean(&mut gradient, total.weight);
-        replica.apply(&mut program.workload, gradient, (step, Stride::ONE))?;
+        replica.keep_gradient(gradient);
+        replica.apply(&mut program.workload, (step, Stride::ONE))?;
         losses.push(total.loss / total.weight.max(f64::MIN_POSITIVE));
         let took = began.elapsed();
         own_times.push(took.saturating_sub(program.workload.waited().saturating_sub(waited)));

@@ -28,7 +28,7 @@ pub struct Replica {
     elsewhere: bool,
     /// Of `data`, or of what is on its way.
     version: Version,
-    /// The mean gradient that led there.
+    /// The mean gradient that led there, or that is applied next.
     gradient: Option<Arc<Buffer>>,
     /// Where gradients that come are kept.
     gradients: Pool,
@@ -167,33 +167,35 @@ impl Replica {
         };
     }
 
-    /// Takes out the gradient that was supplied.
-    pub fn take_gradient(&mut self) -> Buffer {
-        match self.supply.take() {
+    /// The gradient that was supplied is the one that is applied next.
+    pub fn take_gradient(&mut self) {
+        let supplied = match self.supply.take() {
             Some(Supply::Gradient(gradient)) => gradient,
             _ => Buffer::from(Vec::new()),
-        }
+        };
+        self.keep_gradient(supplied);
     }
 
-    /// Applies the mean gradient of `step` and of those after it that are taken at once.
-    pub fn apply(
-        &mut self,
-        workload: &mut Workload,
-        mean: Buffer,
-        (step, stride): (Step, Stride),
-    ) -> Result<(), ProgramError> {
+    /// This mean gradient is applied next; peers may be sent it before that is done.
+    pub fn keep_gradient(&mut self, mean: Buffer) {
+        self.gradient = Some(Arc::new(mean));
+    }
+
+    /// Applies the mean gradient that was kept: of `step` and of those after it that are taken at once.
+    pub fn apply(&mut self, workload: &mut Workload, (step, stride): (Step, Stride)) -> Result<(), ProgramError> {
+        let mean = self.gradient.take().unwrap_or_else(|| Arc::new(Buffer::from(Vec::new())));
         match workload {
             Workload::Native { update, .. } => {
                 self.apply_in_place(update, &mean, step, stride);
                 self.next_version();
-                self.gradient = Some(Arc::new(mean));
+                self.gradient = Some(mean);
             }
             Workload::Torch(torch) => {
                 let after = Version(self.version.0 + 1);
                 // It is changed elsewhere, and what others read here stays as it is.
                 self.readers.clear();
                 let mean = torch.apply(self.view(), mean, (step, stride), after)?;
-                self.gradient = Some(Arc::new(mean));
+                self.gradient = Some(mean);
                 (self.version, self.data, self.elsewhere) = (after, Arc::default(), true);
             }
         }
@@ -241,9 +243,15 @@ mod tests {
         replica.load(workload.initial_replica().unwrap());
         replica.adopt();
         for s in 0..steps {
-            replica.apply(&mut workload, vec![0.1 + s as f32; elements].into(), (Step(s), Stride::ONE)).unwrap();
+            replica.keep_gradient(vec![0.1 + s as f32; elements].into());
+            replica.apply(&mut workload, (Step(s), Stride::ONE)).unwrap();
         }
         replica
+    }
+
+    fn step_by_ones(replica: &mut Replica, step: u64) {
+        replica.keep_gradient(vec![1.0; 8].into());
+        replica.apply(&mut workload(), (Step(step), Stride::ONE)).unwrap();
     }
 
     fn whole(replica: &mut Replica) -> Arc<Vec<f32>> {
@@ -269,8 +277,8 @@ mod tests {
         let gradient = ahead.gradient().unwrap();
         behind.fill(0, &gradient[..3]);
         behind.fill(3, &gradient[3..]);
-        let mean = behind.take_gradient();
-        behind.apply(&mut workload(), mean, (Step(3), Stride::ONE)).unwrap();
+        behind.take_gradient();
+        behind.apply(&mut workload(), (Step(3), Stride::ONE)).unwrap();
         assert_eq!(whole(&mut behind), whole(&mut ahead));
         assert_eq!(**behind.gradient().unwrap(), **ahead.gradient().unwrap(), "it can help others now");
     }
@@ -280,10 +288,10 @@ mod tests {
         let mut replica = trained(1);
         let reader = whole(&mut replica);
         let before = reader.to_vec();
-        replica.apply(&mut workload(), vec![1.0; 8].into(), (Step(1), Stride::ONE)).unwrap();
+        step_by_ones(&mut replica, 1);
         assert_eq!((*reader == before, replica.copies), (true, 1));
         let mut alone = trained(1);
-        alone.apply(&mut workload(), vec![1.0; 8].into(), (Step(1), Stride::ONE)).unwrap();
+        step_by_ones(&mut alone, 1);
         assert_eq!(whole(&mut replica), whole(&mut alone));
     }
 
@@ -296,7 +304,7 @@ mod tests {
             drop((data, reading));
             copy
         });
-        replica.apply(&mut workload(), vec![1.0; 8].into(), (Step(1), Stride::ONE)).unwrap();
+        step_by_ones(&mut replica, 1);
         assert_eq!((copier.join().unwrap(), replica.copies), (whole(&mut trained(1)).to_vec(), 0));
     }
 
@@ -304,7 +312,7 @@ mod tests {
     fn other_contents_have_another_version() {
         let mut replica = trained(0);
         let mut versions = vec![replica.view().version];
-        replica.apply(&mut workload(), vec![1.0; 8].into(), (Step(0), Stride::ONE)).unwrap();
+        step_by_ones(&mut replica, 0);
         versions.push(replica.view().version);
         replica.expect(None);
         versions.push(replica.view().version);

@@ -13,6 +13,7 @@ use events_schema::dataset::Samples;
 use events_schema::job::JobSpec;
 use events_schema::stride::Stride;
 use events_schema::{Digest, Rank, Step};
+use std::sync::Arc;
 use std::time::Duration;
 use workers_engine::{Engine, Sums, Update, blocks, learning_rate_factor};
 use workers_session::RankMetrics;
@@ -126,15 +127,15 @@ impl Torch {
     pub fn apply(
         &mut self,
         view: View<'_>,
-        mut mean: Buffer,
+        mut mean: Arc<Buffer>,
         (step, stride): (Step, Stride),
         after: Version,
-    ) -> Result<Buffer, ProgramError> {
+    ) -> Result<Arc<Buffer>, ProgramError> {
         self.hold(view)?;
         self.held = None;
         if let Some(mut shared) = self.instead_of(&mean)? {
             shared.copy_from_slice(&mean);
-            mean = shared;
+            mean = Arc::new(shared);
         }
         let schedule = learning_rate_factor(&self.spec.schedule, step, self.steps_total);
         let rule = self.spec.batch_range.map_or(1.0, |range| range.learning_rate_rule.factor(stride));

@@ -279,11 +279,8 @@ pub enum Unit {
 /// Where the gradient of an update is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GradientFrom {
-    /// The whole sum, divided by this weight.
-    Sum {
-        /// Of all samples of the step.
-        weight: f64,
-    },
+    /// The whole sum, of which [`Out::MakeMean`] was just before.
+    Sum,
     /// What a peer supplied; it is a mean already.
     Supply,
 }
@@ -391,6 +388,12 @@ pub enum Out<P> {
     Join(Node),
     /// The sum of this node is no longer needed.
     Release(Node),
+    /// The whole sum, divided by this weight of all samples of the step, is the last gradient from here on: peers are sent it, and the update that
+    /// follows applies it.
+    MakeMean {
+        /// Of all samples of the step.
+        weight: f64,
+    },
     /// Compute a unit now; [`In::Done`] is the next input.
     Compute(Unit),
     /// Make a replica (from a checkpoint, or the job's first), then [`In::Loaded`].

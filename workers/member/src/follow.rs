@@ -158,7 +158,7 @@ impl<P> Member<P> {
         self.out.push(Out::SendAside { to, tag, step, ranges });
     }
 
-    /// Part `index` of `count` of the gradient that led to `step`, for newcomers that hold the replica before it.
+    /// Part `index` of `count` of the gradient that leads to `step`, for newcomers that hold the replica before it.
     pub(crate) fn send_mean(&mut self, to: Vec<Peer>, tag: Tag, step: Step, (index, count): (usize, usize)) {
         let range = chunk(self.config.gradient_len, index, count);
         if range.is_empty() {

@@ -400,8 +400,9 @@ impl<P> Member<P> {
         if self.membership.as_ref().is_some_and(|m| m.seats.len() > 1) {
             self.out.extend(own.into_iter().map(|sums| Out::Release(sums.node)));
         }
-        let from = GradientFrom::Sum { weight: totals.weight };
-        self.compute(Unit::Update { step, stride: self.stride(), from });
+        self.out.push(Out::MakeMean { weight: totals.weight });
+        self.tell_session(Input::Summed(step));
+        self.compute(Unit::Update { step, stride: self.stride(), from: GradientFrom::Sum });
         true
     }
 

@@ -198,6 +198,7 @@ fn newcomers_follow_until_they_hold_the_replica() {
         world.propose(Entry::Switch { from: Generation(world.generation) }, &all, &[]);
         finish(&mut world);
         assert_eq!((world.newest, world.shells.len(), world.asides), (Step(60), 4, 2), "seed {seed}");
+        assert!(world.ahead > 0, "newcomers apply gradients while the others do");
         assert_eq!(world.in_force().unwrap().seats.len(), 4);
     }
 }

@@ -58,6 +58,8 @@ pub enum Input {
     Digested(CheckpointId, Digest),
     /// This member's sums of the step are computed; their data may already be on its way.
     Computed(Step, Vec<NodeSums>),
+    /// The step's mean gradient is here, and the update not yet applied.
+    Summed(Step),
     /// The step's gradient was whole and the update is applied: the replica is at the step after it, as [`Stops`] says.
     Completed(Step),
     /// This member's shard is in the store.
@@ -113,13 +115,13 @@ pub enum Output {
         /// How many parts.
         count: usize,
     },
-    /// Send part `index` of `count` of the gradient that led to `step` to each of these.
+    /// Send part `index` of `count` of the gradient that leads to `step` to each of these, beside the update.
     SendMean {
         /// Who gets it.
         to: Vec<Peer>,
         /// Under which tag.
         tag: Tag,
-        /// The step it led to.
+        /// The step it leads to.
         step: Step,
         /// Which part.
         index: usize,

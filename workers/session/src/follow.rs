@@ -9,7 +9,7 @@
 
 use crate::event::Output;
 use crate::message::{Follower, Membership, Message, Peer, Tag};
-use crate::state::{Phase, Running, Session};
+use crate::state::{Phase, Running, Session, Stage};
 use events_schema::Step;
 use events_schema::stride::Stride;
 use std::collections::BTreeMap;
@@ -105,19 +105,29 @@ impl Session {
         })
     }
 
-    /// At the boundary before `next`: who follows is sent the gradient that led there, and who begins to, the replica.
-    pub(crate) fn serve_followers(&mut self, followers: &[Follower], next: Step, goes_on: bool, out: &mut Vec<Output>) {
-        let me = self.config.me;
+    /// Who follows is sent the gradient of `step` before it is applied here, and so applies it at the same time.
+    pub(crate) fn on_summed(&mut self, step: Step, out: &mut Vec<Output>) {
+        let config = self.config;
         let Phase::Running(running) = &mut self.phase else { return };
+        if running.step != step || running.stage != Stage::Contributed || !running.is_contributed() {
+            return;
+        }
+        let said = running.contributions.get(&(step, running.membership.leader));
+        let followers = said.map_or_else(Vec::new, |contribution| contribution.followers.clone());
         running.followers.retain(|_, following| followers.contains(&following.follower));
-        let (index, count) = (running.membership.index(me).unwrap_or(0), running.membership.seats.len());
-        let stride = running.membership.stride;
+        let (index, count) = (running.membership.index(config.me).unwrap_or(0), running.membership.seats.len());
+        let next = running.next(&config);
         for (tag, to) in by_tag(running.followers.values()) {
             out.push(Output::SendMean { to, tag, step: next, index, count });
         }
-        if !goes_on {
-            return;
-        }
+    }
+
+    /// At the boundary before `next`, from which on they train: who begins to follow is sent the replica.
+    pub(crate) fn begin_followers(&mut self, followers: &[Follower], next: Step, out: &mut Vec<Output>) {
+        let me = self.config.me;
+        let Phase::Running(running) = &mut self.phase else { return };
+        let (index, count) = (running.membership.index(me).unwrap_or(0), running.membership.seats.len());
+        let stride = running.membership.stride;
         let new: Vec<Following> = followers
             .iter()
             .filter(|follower| !running.followers.contains_key(&follower.peer))

@@ -190,6 +190,7 @@ impl Session {
             Input::Due(due) => self.due = due,
             Input::Digested(at, digest) => self.on_own_digest(at, digest, &mut out),
             Input::Computed(step, sums) => self.on_computed(step, sums, &mut out),
+            Input::Summed(step) => self.on_summed(step, &mut out),
             Input::Completed(step) => self.on_completed(step, &mut out),
             Input::ShardWritten(shard) => self.on_own_shard(shard, &mut out),
             Input::Saved(checkpoint) => self.on_saved(checkpoint, &mut out),
@@ -421,9 +422,9 @@ impl Session {
         running.contributions.retain(|(of, _), _| *of > step);
         let next = running.next(&config);
         self.holding = Some(Holding { step: next, gradient: true, tag: Some(running.membership.tag) });
-        self.serve_followers(&followers, next, announcement.is_none(), out);
         match announcement {
             None => {
+                self.begin_followers(&followers, next, out);
                 if due.compare {
                     self.compare(next, out);
                 }

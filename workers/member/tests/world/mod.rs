@@ -103,6 +103,8 @@ pub struct World {
     pub behind_max: Option<u64>,
     /// How often a part of the replica was sent beside the steps.
     pub asides: u64,
+    /// Parts of gradients that were sent before their sender applied them.
+    pub ahead: u64,
     reference: Reference,
     pub determinism: Determinism,
     /// Whether updates take several steps at once, in each generation another number of them.
@@ -146,6 +148,7 @@ impl World {
             steps_total,
             behind_max: if seed.is_multiple_of(3) { None } else { Some(6) },
             asides: 0,
+            ahead: 0,
             reference: Reference::new(workers, steps_total),
             determinism: Determinism::D1,
             strides: false,
@@ -416,7 +419,10 @@ impl World {
                     Need::Replica => (Kind::Replica, shell.replica.clone()),
                     Need::Gradient => (Kind::Gradient, shell.gradient.clone().unwrap()),
                 };
-                assert_eq!(shell.step, Some(transfer.step), "only what is of the entered step is sent");
+                // A gradient is sent before it is applied; whoever applies it checks it.
+                let leads_there = transfer.of == Need::Gradient && shell.step < Some(transfer.step);
+                assert!(leads_there || shell.step == Some(transfer.step), "only what is of the entered step is sent");
+                self.ahead += u64::from(leads_there);
                 let offset = transfer.range.start as u64;
                 let bulk = Bulk { kind, tag: transfer.tag, step: transfer.step, offset, elements: 0 };
                 self.post_bulk(me, transfer.to, bulk, &source[transfer.range]);
@@ -442,6 +448,10 @@ impl World {
                 shell.sums.insert(node, sum);
             }
             Out::Release(node) => assert!(shell.sums.remove(&node).is_some(), "{node:?} is not there"),
+            Out::MakeMean { weight } => {
+                assert_eq!(weight, f64::from(self.workers), "a step without every rank");
+                shell.gradient = Some(std::mem::take(&mut shell.total).into_iter().map(Option::unwrap).collect());
+            }
             Out::Compute(unit) => {
                 let done = self.compute(me, unit);
                 self.shells.get_mut(&me).unwrap().unit = Some(done);
@@ -529,10 +539,7 @@ impl World {
             Unit::Update { step, stride, from } => {
                 assert_eq!(shell.step, Some(step), "a step that is skipped or taken twice");
                 let mean: Vec<Element> = match from {
-                    GradientFrom::Sum { weight } => {
-                        assert_eq!(weight, f64::from(self.workers), "a step without every rank");
-                        std::mem::take(&mut shell.total).into_iter().map(Option::unwrap).collect()
-                    }
+                    GradientFrom::Sum => shell.gradient.clone().unwrap(),
                     GradientFrom::Supply => shell.supply.take().unwrap().1.into_iter().map(Option::unwrap).collect(),
                 };
                 self.apply(me, (step, stride), mean, from);

@@ -302,7 +302,7 @@ impl World {
                 to.into_iter().for_each(|p| self.post(me, p, Packet::Aside { tag, step, count }));
             }
             Output::SendMean { to, tag, step, count, .. } => {
-                assert_eq!(shell.replica, Some(step), "only the last gradient is sent");
+                assert!(shell.replica < Some(step), "a gradient is sent before it is applied");
                 self.sends(me, tag, step);
                 to.into_iter().for_each(|p| self.post(me, p, Packet::Mean { tag, step, count }));
             }
@@ -483,9 +483,12 @@ impl World {
         if whole && shell.contributed == Some(step) {
             assert_eq!(shell.replica, Some(step), "an update on another step's replica");
             let next = self.stops.after(step, membership.stride);
-            shell.replica = Some(next);
-            (step.0..next.0).for_each(|_| shell.history.push(tag));
             shell.contributed = None;
+            // Of what is sent now it is known which update it is of.
+            (step.0..next.0).for_each(|_| shell.history.push(tag));
+            self.feed(me, Input::Summed(step));
+            let Some(shell) = self.shells.get_mut(&me) else { return };
+            shell.replica = Some(next);
             assert!(step <= self.newest, "two updates ahead of everybody");
             self.newest = self.newest.max(next);
             self.completed += 1;
