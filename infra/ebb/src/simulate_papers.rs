@@ -6,7 +6,8 @@ use crate::output::{Output, advise, json as print_json, line};
 use crate::simulate_run::write;
 use crate::simulate_setup::{tables, text};
 use clap::{Args, ValueHint};
-use loadtest_simulate::papers::{Data, PapersError, Report, SCENARIOS, Scenario, markdown, named, table};
+use loadtest_simulate::live::{Replayed, section};
+use loadtest_simulate::papers::{Data, PapersError, Report, SCENARIOS, Scenario, markdown, named, picture, table};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,9 +40,12 @@ pub struct PapersArgs {
     /// throughput/pollux_t4.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub data: Option<PathBuf>,
-    /// Write the results as a page of Markdown.
+    /// Write the results as a page of Markdown, with a picture beside it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "list")]
     pub write: Option<PathBuf>,
+    /// What `ebb replay --report FOLDER` wrote, for the page, too; once for each.
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, requires = "write")]
+    pub replay: Vec<PathBuf>,
     /// Run this share of each scenario's time, and one seed: to see that it runs, and not for its figures.
     #[arg(long, hide_short_help = true, value_name = "X", default_value_t = 1.0, conflicts_with = "write")]
     pub scale: f64,
@@ -59,6 +63,7 @@ pub fn simulate_papers(args: &PapersArgs, output: Output) -> Result<ExitCode, Fa
         return Err(Failure::Usage(why));
     }
     let data = args.data.as_deref().map(read).transpose()?;
+    let replays = args.replay.iter().map(|folder| replayed(folder)).collect::<Result<Vec<_>, _>>()?;
     if args.names.is_empty() && data.is_none() {
         // Whoever names one is told what it needs.
         for left_out in scenarios.extract_if(.., |scenario| scenario.needs.is_some()) {
@@ -75,7 +80,10 @@ pub fn simulate_papers(args: &PapersArgs, output: Output) -> Result<ExitCode, Fa
         reports.push(report);
     }
     if let Some(file) = &args.write {
-        write(file, &markdown(&reports))?;
+        let drawn = file.with_extension("svg");
+        write(&drawn, &picture(&reports).file())?;
+        let name = drawn.file_name().map(|name| name.to_string_lossy());
+        write(file, &(markdown(&reports, name.as_deref()) + &section(&replays)))?;
     }
     if output == Output::Json {
         print_json(&json!({"scenarios": reports}));
@@ -88,6 +96,16 @@ pub fn simulate_papers(args: &PapersArgs, output: Output) -> Result<ExitCode, Fa
         }
     }
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(exit_code::FAILED) })
+}
+
+/// The replay whose report is in a folder.
+fn replayed(folder: &Path) -> Result<Replayed, Failure> {
+    let file = folder.join("run.json");
+    let wrong = |why: String| {
+        Failure::Usage(format!("--replay: {}: {why}; expected the folder of an `ebb replay --report`", file.display()))
+    };
+    let document = serde_json::from_str(&text(&file)?).map_err(|error| wrong(error.to_string()))?;
+    Replayed::parse(document).map_err(|error| wrong(error.to_string()))
 }
 
 fn timed(scenario: &Scenario, data: Option<&Data>, scale: f64) -> Result<Report, Failure> {

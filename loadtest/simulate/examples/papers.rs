@@ -12,7 +12,7 @@ fn main() {
         let scale = arguments.get(2).map_or(1.0, |scale| scale.parse().unwrap());
         let report = scenario.run(None, scale, &mut || begun.elapsed().as_nanos() as u64).unwrap();
         if arguments.len() > 3 {
-            print!("{}", markdown(std::slice::from_ref(&report)));
+            print!("{}", markdown(std::slice::from_ref(&report), None));
         }
         println!("{}{:?} {:.1} s", table(&report), report.violations, begun.elapsed().as_secs_f64());
     }

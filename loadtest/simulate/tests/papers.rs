@@ -35,7 +35,7 @@ fn jobs_that_choose_their_batch_scale_better_and_fewer_are_dropped() {
 fn the_same_seed_gives_the_same_bytes() {
     let bytes = || {
         let report = ran(&ibm::TABLE_3, None, 0.1);
-        (serde_json::to_string(&report).unwrap(), markdown(&[report]))
+        (serde_json::to_string(&report).unwrap(), markdown(&[report], None))
     };
     assert_eq!(bytes(), bytes());
 }

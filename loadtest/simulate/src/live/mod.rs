@@ -9,7 +9,9 @@
 mod compare;
 mod moves;
 mod observe;
+mod page;
 
 pub use compare::{LEFT_OUT, compared, table};
 pub use moves::{Moves, gradient_ms};
 pub use observe::{LiveFleet, Observed, Observer};
+pub use page::{NoReplay, Replayed, section};

@@ -64,13 +64,16 @@ pub fn table(report: &Report) -> String {
     text
 }
 
-/// Reports as a page, without what the clock of a machine measured.
+/// Reports as a page, without what the clock of a machine measured, beside the file of their picture if that has one.
 #[must_use]
-pub fn markdown(reports: &[Report]) -> String {
+pub fn markdown(reports: &[Report], picture: Option<&str>) -> String {
     let mut text = "# Results of papers, and ours\n\n\
         Written by `ebb simulate papers --write docs/results.md`; what is fitted, seeds, and where numbers are from is said with each. \
         Rows that free parameters were fitted on are marked; all others are what then comes out.\n"
         .to_owned();
+    if let Some(file) = picture {
+        let _ = writeln!(text, "\n![Every figure as a multiple of the paper's]({file})");
+    }
     let is_missing = |name: &&str| reports.iter().all(|report| report.scenario.name != *name);
     let missing: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).filter(is_missing).collect();
     if !missing.is_empty() {
@@ -130,7 +133,10 @@ mod tests {
             violations: Vec::new(),
             decisions: Vec::new(),
         };
-        let page = markdown(std::slice::from_ref(&report));
+        let page = markdown(std::slice::from_ref(&report), Some("results.svg"));
+        assert!(page.contains("](results.svg)\n"), "{page}");
+        let svg = crate::papers::picture(std::slice::from_ref(&report)).file();
+        assert!(svg.contains("ibm-table3: elastic") && svg.contains(">drop ratio<") && svg.contains("0.9<"), "{svg}");
         assert!(page.contains("| elastic | drop ratio, % | 10.00 | 9.00 ± 0.50 | 0.900 |  |"), "{page}");
         assert!(
             page.contains("\nNot run for this page: ibm-table4, amoeba-table2, amoeba-fig8, lyra-basic,"),
@@ -140,7 +146,7 @@ mod tests {
         assert!(table(&report).contains("       10.00        9.00       0.900  fitted"), "{}", table(&report));
         assert!(page.contains("- *Seeds*: 1 to 10; ours is their mean, with its 95 % interval.\n"), "{page}");
         let once = Report { scenario: Scenario { seeds: 1, ..report.scenario }, ..report };
-        let page = markdown(std::slice::from_ref(&once));
+        let page = markdown(std::slice::from_ref(&once), None);
         assert!(page.contains("- *Seeds*: 1; ours is one run.\n"), "{page}");
         assert!(table(&once).contains("\n  seeds 1\n"), "{}", table(&once));
     }

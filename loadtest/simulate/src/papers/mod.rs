@@ -15,6 +15,7 @@ pub mod easyscale;
 pub mod easyscale_cluster;
 pub mod ibm;
 pub mod lyra;
+mod picture;
 pub mod pollux_peer;
 
 use crate::cluster::Cluster;
@@ -28,6 +29,7 @@ use controller_core::Policy;
 use serde::Serialize;
 
 pub use document::{markdown, table};
+pub use picture::picture;
 
 /// The servers that a scenario of ours runs on.
 fn cluster(of_ours: &str) -> Cluster {

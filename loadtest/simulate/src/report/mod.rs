@@ -7,7 +7,7 @@
 //! Reading order: `series.rs` (a run over time), `lives.rs` (single jobs), `pictures.rs` (what is drawn), `figure.rs` and `scale.rs` (how),
 //! `page.rs`.
 
-mod figure;
+pub(crate) mod figure;
 mod lives;
 mod page;
 mod pictures;
