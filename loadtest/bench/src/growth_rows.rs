@@ -55,31 +55,70 @@ pub async fn rows(
     wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<Row>, HarnessError> {
     let mut rows = Vec::new();
-    for size in SIZES.iter().filter(|size| wanted(size.name)) {
-        let subject = code.map_or_else(|| native(size), |code| in_pytorch(size, code));
-        rows.push(row(folder, effort, size, &subject).await?);
+    for model in models(code).filter(|model| wanted(model.size.name)) {
+        rows.push(row(folder, effort, model.size, &model.job(workers(code), crate::ENDLESS)).await?);
     }
     Ok(rows)
 }
 
 /// Jobs of each size, the smallest first.
 pub fn subjects(code: Option<&TorchCode>) -> impl Iterator<Item = Subject> {
-    SIZES.iter().map(move |size| code.map_or_else(|| native(size), |code| in_pytorch(size, code)))
+    models(code).map(move |model| model.job(workers(code), crate::ENDLESS))
 }
 
-fn native(size: &Size) -> Subject {
-    let model = json!({"kind": "mlp", "hidden": [size.hidden, size.hidden]});
-    let mut document = document(&model, WORKERS, size.rows, crate::ENDLESS);
-    document["optimizer"] = json!({"kind": "adamw", "learning_rate": 0.001});
-    Subject { document, torch: None }
+fn workers(code: Option<&TorchCode>) -> u16 {
+    if code.is_some_and(|code| code.device() == Device::Cuda) { WORKERS_CUDA } else { WORKERS }
 }
 
-fn in_pytorch(size: &Size, code: &TorchCode) -> Subject {
-    let workers = match code.device() {
-        Device::Cpu => WORKERS,
-        Device::Cuda => WORKERS_CUDA,
-    };
-    code.job(Model { kind: "mlp", width: size.torch_width, momentum: 0.9, rows: size.rows }, workers, crate::ENDLESS)
+/// A model of one of the sizes: Ebb's own, or that of some code.
+pub struct LargeModel<'a> {
+    size: &'static Size,
+    code: Option<&'a TorchCode>,
+}
+
+/// Models of each size, the smallest first.
+pub fn models(code: Option<&TorchCode>) -> impl Iterator<Item = LargeModel<'_>> {
+    SIZES.iter().map(move |size| LargeModel { size, code })
+}
+
+impl LargeModel<'_> {
+    /// A job of so many logical workers.
+    pub fn job(&self, workers: u16, steps: u64) -> Subject {
+        if let Some((code, model)) = self.code() {
+            return code.job(model, workers, steps);
+        }
+        let model = json!({"kind": "mlp", "hidden": [self.size.hidden, self.size.hidden]});
+        let mut document = document(&model, workers, self.size.rows, steps);
+        document["optimizer"] = json!({"kind": "adamw", "learning_rate": 0.001});
+        Subject { document, torch: None }
+    }
+
+    /// A job of one logical worker, of next to no size.
+    pub fn small(&self, steps: u64) -> Subject {
+        match self.code() {
+            Some((code, model)) => code.job(Model { width: 16, ..model }, 1, steps),
+            None => Subject::native(1, self.size.rows, steps),
+        }
+    }
+
+    /// Its code and the model's description in it, if it is one in PyTorch.
+    pub fn code(&self) -> Option<(&TorchCode, Model)> {
+        let Size { torch_width: width, rows, .. } = *self.size;
+        self.code.map(|code| (code, Model { kind: "mlp", width, momentum: 0.9, rows }))
+    }
+
+    /// MB of a gradient, and of the replica: with AdamW's two moments, or with momentum.
+    pub fn megabytes(&self) -> (f64, f64) {
+        /// Pixels and classes of the digits.
+        const ENDS: [f64; 2] = [64.0, 10.0];
+        let (width, layers) = match self.code {
+            Some(_) => (f64::from(self.size.torch_width), 3.0),
+            None => (f64::from(self.size.hidden), 1.0),
+        };
+        let elements = layers * width * (width + 1.0) + (ENDS[0] + 1.0) * width + ENDS[1] * (width + 1.0);
+        let gradient_mb = elements * 4e-6;
+        (gradient_mb, gradient_mb * if self.code.is_some() { 2.0 } else { 3.0 })
+    }
 }
 
 async fn row(folder: &Path, effort: Effort, size: &Size, subject: &Subject) -> Result<Row, HarnessError> {

@@ -2,7 +2,7 @@
 //! on any machine.
 //!
 //! One file per subject, each a list of measurements; reading order: [`row`], `processor.rs`, `log_rows.rs`, `store_rows.rs`,
-//! `reduce_rows.rs`, `subject.rs`, `step_rows.rs`, `growth_rows.rs`, `checkpoint_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`; of models in PyTorch `torch_code.rs`, `torch_rows.rs`,
+//! `reduce_rows.rs`, `subject.rs`, `one_slot.rs`, `step_rows.rs`, `growth_rows.rs`, `size_rows.rs`, `checkpoint_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`; of models in PyTorch `torch_code.rs`, `torch_rows.rs`,
 //! `torch_start_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
 
 pub mod row;
@@ -12,8 +12,10 @@ mod checkpoint_rows;
 mod growth_rows;
 mod loan_rows;
 mod log_rows;
+mod one_slot;
 pub mod processor;
 mod reduce_rows;
+mod size_rows;
 mod spans;
 mod step_rows;
 mod store_rows;
@@ -99,6 +101,7 @@ impl BenchOptions<'_> {
                 BROKER_ROWS,
                 LARGE_REDUCE_ROWS,
                 &growth_rows::NAMES,
+                size_rows::NAMES.as_flattened(),
                 &checkpoint_rows::NAMES,
             ],
             Some((_, Device::Cpu)) => &[
@@ -107,6 +110,7 @@ impl BenchOptions<'_> {
                 &torch_start_rows::START_ROWS,
                 &torch_start_rows::OWN_ROWS,
                 &growth_rows::NAMES,
+                size_rows::NAMES.as_flattened(),
                 &loan_rows::NAMES,
                 loan_rows::LARGE_NAMES.as_flattened(),
                 &spans::HOPS,
@@ -159,6 +163,7 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
         progress("growth of large replicas");
         rows.extend(growth_rows::rows(folder, None, effort, |name| wanted(&[name])).await?);
     }
+    measure_sizes(options, None, folder, rows).await?;
     if effort.large && wanted(&checkpoint_rows::NAMES) {
         progress("checkpoints of large replicas");
         rows.extend(checkpoint_rows::rows(folder, effort, |name| wanted(&[name])).await?);
@@ -202,8 +207,26 @@ async fn measure_torch(
         progress("memory");
         rows.extend(torch_rows::memory(code, folder, effort).await?);
     }
+    measure_sizes(options, Some(code), folder, rows).await?;
     let small = code.job(Model { kind: "cnn", width: 8, momentum: 0.9, rows: 32 }, loan_rows::SLOTS, ENDLESS);
     measure_loans(options, &small, Some(code), folder, rows).await
+}
+
+/// What large replicas cost without anything happening, and where slots come and go.
+async fn measure_sizes(
+    options: &BenchOptions<'_>,
+    code: Option<&TorchCode>,
+    folder: &Path,
+    rows: &mut Vec<Row>,
+) -> Result<(), HarnessError> {
+    for (model, names) in growth_rows::models(code).zip(size_rows::NAMES) {
+        if options.effort.large && options.wants(&names) {
+            progress("steps and memory of large replicas");
+            let sized = size_rows::Sized { model, names };
+            rows.extend(size_rows::rows(folder, &sized, options.effort, |name| options.wants(&[name])).await?);
+        }
+    }
+    Ok(())
 }
 
 /// What loans cost a small job, and large ones.

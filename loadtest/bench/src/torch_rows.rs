@@ -2,28 +2,18 @@
 //! of both. Their executors run in a service, as users' do.
 
 use crate::Effort;
-use crate::processor::GroupUse;
+use crate::one_slot::{Best, OneSlot, WARM_SHARE};
 use crate::row::{Row, Times, number};
 use crate::step_rows::best_window_ms;
-use crate::subject::Subject;
 use crate::torch_code::{Model, TorchCode};
 use events_schema::{Rank, Step};
-use gateway_client::Client;
 use loadtest_harness::HarnessError;
-use loadtest_harness::service::Service;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use storage::{Loader, LoaderLimits};
-use workers_agent_client::AgentClient;
 
 /// Logical workers of the jobs that have many.
 const MANY: u16 = 4;
-/// How often progress is read: rarely, as reading takes processor time from the step.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Longest job of the bench, the start of its Python included.
-const WAIT_MAX: Duration = Duration::from_secs(600);
-/// Share of a run's steps at its beginning that are not looked at: caches fill, the processor wakes up.
-const WARM_SHARE: u64 = 10;
 
 /// Steps of a few milliseconds.
 const SMALL: Model = Model { kind: "cnn", width: 16, momentum: 0.9, rows: 64 };
@@ -45,78 +35,9 @@ pub const STEP_ROWS: [&str; 5] = [
 /// Names of the memory rows.
 pub const MEMORY_ROWS: [&str; 2] = ["memory, 1 logical worker", "memory, 4 logical workers"];
 
-/// What was seen of a job.
-#[derive(Debug, Clone, Copy)]
-struct Seen {
-    /// Step time over its best second.
-    best_ms: f64,
-    /// Processor time of a step, of executor and Python together.
-    processor_ms: f64,
-    /// Most memory of both.
-    memory_mb: f64,
-    /// How long a step waited for its rows.
-    data_wait_ms: f64,
-}
-
-/// A service with one slot.
-struct Bench {
-    service: Service,
-    client: Client,
-    agent: AgentClient,
-}
-
-impl Bench {
-    async fn start(code: &TorchCode, folder: &Path) -> Result<Self, HarnessError> {
-        let service = Service::start(code.job(SMALL, 1, 1).service(folder, 1)?).await?;
-        let (client, agent) = (service.client()?, service.agent()?);
-        Ok(Self { service, client, agent })
-    }
-
-    /// Runs a job to its end.
-    async fn run(&self, subject: &Subject, key: &str, memory: bool) -> Result<Seen, HarnessError> {
-        let steps = subject.document["steps"].as_u64().unwrap_or(0);
-        let rows = subject.document["batch_size"].as_f64().unwrap_or(0.0)
-            * subject.document["workers"]["max"].as_f64().unwrap_or(1.0);
-        let job = subject.submit(&self.client, key).await?;
-        let (begun, mut best_rate, mut memory_mb) = (Instant::now(), 0.0f64, 0.0f64);
-        let mut data_waits_ms = Vec::new();
-        let mut first: Option<(u64, Duration)> = None;
-        let mut last = first;
-        while begun.elapsed() < WAIT_MAX {
-            let now = self.client.job(&job.id).await?;
-            if now.is_over() {
-                let (Some((from, used_from)), Some((to, used_to)), "finished") = (first, last, now.phase.as_str())
-                else {
-                    let why = now.failure.clone().unwrap_or_else(|| "its steps were not seen".to_owned());
-                    return Err(HarnessError::plain(format!("the bench's job ended as {}: {why}", now.phase)));
-                };
-                let processor_ms = (used_to.saturating_sub(used_from)).as_secs_f64() * 1e3 / (to - from).max(1) as f64;
-                let data_wait_ms = Times::of_ms(data_waits_ms).median();
-                return Ok(Seen { best_ms: rows / best_rate * 1e3, processor_ms, memory_mb, data_wait_ms });
-            }
-            if let Some(progress) = now.progress.filter(|p| p.step > steps / WARM_SHARE && p.step < steps) {
-                best_rate = best_rate.max(progress.samples_per_second);
-                data_waits_ms.push(progress.data_wait_us.unwrap_or(0) as f64 / 1e3);
-                let slots = self.agent.slots().await?;
-                if let Some(leader) = slots.iter().find_map(|slot| slot.pid) {
-                    let used = GroupUse::of(leader, memory);
-                    memory_mb = memory_mb.max(used.memory_bytes as f64 / 1e6);
-                    // Only where the step is news: an old one with today's processor time would make the last steps dear.
-                    if last.is_none_or(|(step, _)| step != progress.step) {
-                        last = Some((progress.step, used.processor));
-                        first = first.or(last);
-                    }
-                }
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        Err(HarnessError::plain("the bench's job did not end"))
-    }
-}
-
 /// The step rows. Each kind of loop has its turn in every round, so that a slower spell of the machine meets all.
 pub async fn steps(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
-    let bench = Bench::start(code, &folder.join("torch-steps")).await?;
+    let bench = OneSlot::start(&code.job(SMALL, 1, 1), &folder.join("torch-steps")).await?;
     let sizes = [(SMALL, effort.pick(800, 2_000)), (MIDDLE, effort.pick(200, 500)), (LARGE, effort.pick(12, 30))];
     let rounds = effort.pick(2, 5);
     let mut rows = Vec::new();
@@ -143,7 +64,7 @@ pub async fn steps(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Ve
         }
         rows.push(row(name, &ours, "ms a plain PyTorch loop", &plain, 1.0, rounds));
     }
-    bench.service.stop().await?;
+    bench.stop().await?;
     rows.push(row(STEP_ROWS[3], &many, "ms as many times one", &one, f64::from(MANY), rounds));
     rows.push(Row {
         name: STEP_ROWS[4],
@@ -173,28 +94,6 @@ async fn gathering_ms(code: &TorchCode, model: Model, steps: u64) -> Result<f64,
     Ok(Times::of(times).median())
 }
 
-/// The least disturbed of some runs.
-#[derive(Debug, Clone, Default)]
-struct Best {
-    step_ms: Vec<f64>,
-    processor_ms: Vec<f64>,
-}
-
-impl Best {
-    fn take(&mut self, step_ms: f64, processor_ms: f64) {
-        self.step_ms.push(step_ms);
-        self.processor_ms.push(processor_ms);
-    }
-
-    fn step(&self) -> f64 {
-        Times::of_ms(self.step_ms.clone()).at(0.0)
-    }
-
-    fn processor(&self) -> f64 {
-        Times::of_ms(self.processor_ms.clone()).median()
-    }
-}
-
 fn row(
     name: &'static str,
     ours: &Best,
@@ -216,7 +115,7 @@ fn row(
 
 /// The memory rows: executor and Python with gradients of 100 MB, less the same with next to none, against what the replica and the gradients need.
 pub async fn memory(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
-    let bench = Bench::start(code, &folder.join("torch-memory")).await?;
+    let bench = OneSlot::start(&code.job(SMALL, 1, 1), &folder.join("torch-memory")).await?;
     let framework = bench.run(&code.job(SMALL, 1, effort.pick(800, 2_000)), "framework", true).await?.memory_mb;
     let mut rows = Vec::new();
     for (name, workers) in MEMORY_ROWS.into_iter().zip([1, MANY]) {
@@ -236,6 +135,6 @@ pub async fn memory(code: &TorchCode, folder: &Path, effort: Effort) -> Result<V
             ),
         });
     }
-    bench.service.stop().await?;
+    bench.stop().await?;
     Ok(rows)
 }

@@ -1,0 +1,119 @@
+//! A service with one slot, on which jobs are run to their end one after the other: how long their steps take, and what of processor and memory.
+
+use crate::processor::GroupUse;
+use crate::row::Times;
+use crate::subject::Subject;
+use gateway_client::Client;
+use loadtest_harness::HarnessError;
+use loadtest_harness::service::Service;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use workers_agent_client::AgentClient;
+
+/// How often progress is read: rarely, as reading takes processor time from the step.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Longest job of the bench, the start of its Python included.
+const WAIT_MAX: Duration = Duration::from_secs(600);
+/// Share of a run's steps at its beginning that are not looked at: caches fill, the processor wakes up.
+pub const WARM_SHARE: u64 = 10;
+
+/// What was seen of a job.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    /// Step time over its best second.
+    pub best_ms: f64,
+    /// Processor time of a step, of executor and Python together.
+    pub processor_ms: f64,
+    /// Most memory of both.
+    pub memory_mb: f64,
+    /// How long a step waited for its rows.
+    pub data_wait_ms: f64,
+}
+
+/// A service with one slot.
+pub struct OneSlot {
+    service: Service,
+    client: Client,
+    agent: AgentClient,
+}
+
+impl OneSlot {
+    /// One that can run such jobs.
+    pub async fn start(subject: &Subject, folder: &Path) -> Result<Self, HarnessError> {
+        let service = Service::start(subject.service(folder, 1)?).await?;
+        let (client, agent) = (service.client()?, service.agent()?);
+        Ok(Self { service, client, agent })
+    }
+
+    /// Runs a job to its end.
+    pub async fn run(&self, subject: &Subject, key: &str, memory: bool) -> Result<Seen, HarnessError> {
+        let steps = subject.document["steps"].as_u64().unwrap_or(0);
+        let rows = subject.document["batch_size"].as_f64().unwrap_or(0.0)
+            * subject.document["workers"]["max"].as_f64().unwrap_or(1.0);
+        let job = subject.submit(&self.client, key).await?;
+        let (begun, mut best_rate, mut memory_mb) = (Instant::now(), 0.0f64, 0.0f64);
+        let mut data_waits_ms = Vec::new();
+        let mut first: Option<(u64, Duration)> = None;
+        let mut last = first;
+        while begun.elapsed() < WAIT_MAX {
+            let now = self.client.job(&job.id).await?;
+            if now.is_over() {
+                let (Some((from, used_from)), Some((to, used_to)), "finished") = (first, last, now.phase.as_str())
+                else {
+                    let why = now.failure.clone().unwrap_or_else(|| "its steps were not seen".to_owned());
+                    return Err(HarnessError::plain(format!("the bench's job ended as {}: {why}", now.phase)));
+                };
+                let processor_ms = (used_to.saturating_sub(used_from)).as_secs_f64() * 1e3 / (to - from).max(1) as f64;
+                let data_wait_ms = Times::of_ms(data_waits_ms).median();
+                return Ok(Seen { best_ms: rows / best_rate * 1e3, processor_ms, memory_mb, data_wait_ms });
+            }
+            if let Some(progress) = now.progress.filter(|p| p.step > steps / WARM_SHARE && p.step < steps) {
+                best_rate = best_rate.max(progress.samples_per_second);
+                data_waits_ms.push(progress.data_wait_us.unwrap_or(0) as f64 / 1e3);
+                let slots = self.agent.slots().await?;
+                if let Some(leader) = slots.iter().find_map(|slot| slot.pid) {
+                    let used = GroupUse::of(leader, memory);
+                    memory_mb = memory_mb.max(used.memory_bytes as f64 / 1e6);
+                    // Only where the step is news: an old one with today's processor time would make the last steps dear.
+                    if last.is_none_or(|(step, _)| step != progress.step) {
+                        last = Some((progress.step, used.processor));
+                        first = first.or(last);
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Err(HarnessError::plain("the bench's job did not end"))
+    }
+
+    /// Ends it.
+    pub async fn stop(self) -> Result<(), HarnessError> {
+        self.service.stop().await?;
+        Ok(())
+    }
+}
+
+/// The least disturbed of some runs.
+#[derive(Debug, Clone, Default)]
+pub struct Best {
+    step_ms: Vec<f64>,
+    processor_ms: Vec<f64>,
+}
+
+impl Best {
+    /// One more run.
+    pub fn take(&mut self, step_ms: f64, processor_ms: f64) {
+        self.step_ms.push(step_ms);
+        self.processor_ms.push(processor_ms);
+    }
+
+    /// The fastest.
+    pub fn step(&self) -> f64 {
+        Times::of_ms(self.step_ms.clone()).at(0.0)
+    }
+
+    /// The middle one.
+    pub fn processor(&self) -> f64 {
+        Times::of_ms(self.processor_ms.clone()).median()
+    }
+}

@@ -1,0 +1,223 @@
+//! What jobs with large replicas cost that nothing happens to: a step of the elastic loop against a plain loop, many logical workers on one executor, and the
+//! memory of both. Then slots come and go under one of them, as they do where a fleet lends them: what it trains, against what its slots could have.
+
+use crate::Effort;
+use crate::growth_rows::{LargeModel, WORKERS};
+use crate::one_slot::{Best, OneSlot, WARM_SHARE};
+use crate::row::{Row, number};
+use crate::step_rows::best_window_ms;
+use gateway_api::PublishDemand;
+use gateway_client::Client;
+use loadtest_harness::service::Service;
+use loadtest_harness::watched_job::WatchedJob;
+use loadtest_harness::{HarnessError, LOCAL_FLEET};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use workers_executor::plain::train_plain_steps;
+
+/// Names of the rows of a job whose replica is so large.
+macro_rules! names {
+    ($size:literal) => {
+        [
+            concat!("elastic loop step", $size),
+            concat!("logical workers on one executor", $size),
+            concat!("memory, 1 logical worker", $size),
+            concat!("memory, 4 logical workers", $size),
+            concat!("slots that come and go", $size),
+        ]
+    };
+}
+
+/// Names of the rows, for the first sizes of `growth_rows.rs`.
+pub const NAMES: [[&str; 5]; 2] = [names!(", replica of 106 MB"), names!(", replica of 655 MB")];
+
+/// Logical workers of the jobs that have many.
+const MANY: u16 = 4;
+/// Longest wait for any one thing: hundreds of megabytes are initialized, sent and copied.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+/// Times that slots come or go.
+const PHASES: u32 = 4;
+/// Share of a phase at its beginning that does not count for its usual speed: who has come starts, follows and comes in then.
+const SETTLING_SHARE: u32 = 3;
+/// How often steps are counted while slots come and go.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A model, and which of its rows are wanted.
+pub struct Sized<'a> {
+    /// The model.
+    pub model: LargeModel<'a>,
+    /// What its rows are called.
+    pub names: [&'static str; 5],
+}
+
+/// All rows of a size that are wanted.
+pub async fn rows(
+    folder: &Path,
+    sized: &Sized<'_>,
+    effort: Effort,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Row>, HarnessError> {
+    let folder = folder.join(sized.names[0].replace([' ', ','], "-"));
+    std::fs::create_dir_all(&folder).map_err(|e| HarnessError::local("the bench's folder cannot be made", e))?;
+    let mut rows = Vec::new();
+    if sized.names[..2].iter().any(|name| wanted(name)) {
+        rows.extend(steps(&folder, sized, effort).await?);
+    }
+    if sized.names[2..4].iter().any(|name| wanted(name)) {
+        rows.extend(memory(&folder, sized, effort).await?);
+    }
+    if wanted(sized.names[4]) {
+        rows.push(come_and_go(&folder, sized, effort).await?);
+    }
+    Ok(rows)
+}
+
+/// Each kind of loop has its turn in every round, so that a slower spell of the machine meets all.
+async fn steps(folder: &Path, sized: &Sized<'_>, effort: Effort) -> Result<[Row; 2], HarnessError> {
+    let (rounds, steps) = (effort.pick(2, 5), effort.pick(20, 40));
+    let bench = OneSlot::start(&sized.model.job(1, 1), &folder.join("steps")).await?;
+    let (mut one, mut many, mut plain) = (Best::default(), Best::default(), Best::default());
+    for round in 0..rounds {
+        let seen = bench.run(&sized.model.job(1, steps), &format!("one-{round}"), false).await?;
+        one.take(seen.best_ms, seen.processor_ms);
+        plain.take(plain_step_ms(folder, &sized.model, steps).await?, 0.0);
+        let seen = bench.run(&sized.model.job(MANY, steps), &format!("many-{round}"), false).await?;
+        many.take(seen.best_ms, seen.processor_ms);
+    }
+    bench.stop().await?;
+    let note = |of: &Best, baseline_ms: f64| {
+        format!("best second of {rounds} runs in turns, {:+.1} ms", of.step() - baseline_ms)
+    };
+    let as_many = f64::from(MANY) * one.step();
+    let [elastic, shared, ..] = sized.names;
+    Ok([
+        Row {
+            name: elastic,
+            value: one.step(),
+            unit: "ms",
+            baseline_name: "ms the same in a plain loop",
+            baseline: plain.step(),
+            note: note(&one, plain.step()),
+        },
+        Row {
+            name: shared,
+            value: many.step(),
+            unit: "ms",
+            baseline_name: "ms as many times one",
+            baseline: as_many,
+            note: format!("{MANY} workers, a step of all; {}", note(&many, as_many)),
+        },
+    ])
+}
+
+/// Ebb's own model in this process, without membership; one in PyTorch in a plain loop of it.
+async fn plain_step_ms(folder: &Path, model: &LargeModel<'_>, steps: u64) -> Result<f64, HarnessError> {
+    let times: Vec<Duration> = match model.code() {
+        Some((code, model)) => {
+            let plain = code.plain(model, steps).await?;
+            plain.step_ms.iter().map(|ms| Duration::from_secs_f64(ms / 1e3)).collect()
+        }
+        None => {
+            let (job, order, address) = model.job(1, steps).order(folder).await?;
+            let run = tokio::task::spawn_blocking(move || train_plain_steps(&job, &order, &address, None, steps)).await;
+            let failed = "the plain loop failed";
+            run.map_err(|e| HarnessError::local(failed, e))?.map_err(|e| HarnessError::local(failed, e))?.step_times
+        }
+    };
+    Ok(best_window_ms(&times[times.len() / WARM_SHARE as usize..]))
+}
+
+/// The processes of an executor, less those of a model with next to no gradient, against what replica and gradients need.
+async fn memory(folder: &Path, sized: &Sized<'_>, effort: Effort) -> Result<Vec<Row>, HarnessError> {
+    let bench = OneSlot::start(&sized.model.job(1, 1), &folder.join("memory")).await?;
+    let framework = bench.run(&sized.model.small(effort.pick(2_000, 4_000)), "framework", true).await?.memory_mb;
+    let mut rows = Vec::new();
+    for (name, workers) in sized.names[2..4].iter().zip([1, MANY]) {
+        let seen = bench.run(&sized.model.job(workers, effort.pick(15, 30)), &format!("of-{workers}"), true).await?;
+        let (gradient_mb, replica_mb) = sized.model.megabytes();
+        rows.push(Row {
+            name,
+            value: seen.memory_mb - framework,
+            unit: "MB",
+            baseline_name: "MB: R + 3 G + ⌈log2 n⌉ G",
+            baseline: replica_mb + (3.0 + f64::from(workers).log2().ceil()) * gradient_mb,
+            note: format!(
+                "most seen, G = {} MB, R = {} MB; beside it {} MB of a model with next to no gradient",
+                number(gradient_mb),
+                number(replica_mb),
+                number(framework)
+            ),
+        });
+    }
+    bench.stop().await?;
+    Ok(rows)
+}
+
+/// Steps of a phase: how many, how long it was, and how many a second once it had settled.
+struct Phase {
+    steps: f64,
+    seconds: f64,
+    usual_per_s: f64,
+}
+
+/// A job has two slots, one, two and one again; what it trained, of what it would have if it had gone at once at the usual speed of so many slots.
+async fn come_and_go(folder: &Path, sized: &Sized<'_>, effort: Effort) -> Result<Row, HarnessError> {
+    let job = sized.model.job(WORKERS, crate::ENDLESS);
+    let options = job.service(&folder.join("come-and-go"), WORKERS)?.with("--speeds", Some("assumed"));
+    let service = Service::start(options).await?;
+    let client = service.client()?;
+    demand(&client, u32::from(WORKERS) - 1).await?;
+    let submitted = job.submit(&client, "come-and-go").await?;
+    let mut watched = WatchedJob::follow(&client, &submitted.id, |_| ()).waiting(WAIT_MAX);
+    watched.until_members(1).await?;
+    watched.until_steps(4).await?;
+    drop(watched);
+    let length = effort.pick(Duration::from_secs(60), Duration::from_secs(150));
+    let mut phases = Vec::new();
+    for phase in 0..PHASES {
+        demand(&client, phase % 2 * (u32::from(WORKERS) - 1)).await?;
+        phases.push(during(&client, &submitted.id, length).await?);
+    }
+    service.stop().await?;
+    let trained: f64 = phases.iter().map(|phase| phase.steps).sum();
+    let ideal: f64 = phases.iter().map(|phase| phase.usual_per_s * phase.seconds).sum();
+    let each = phases.iter().map(|of| format!("{:.1} %", of.steps / (of.usual_per_s * of.seconds) * 100.0));
+    Ok(Row {
+        name: sized.names[4],
+        value: trained,
+        unit: "steps",
+        baseline_name: "steps at each phase's usual speed",
+        baseline: ideal,
+        note: format!(
+            "{PHASES} phases of {} s on two slots and on one in turn: {}; a usual speed is that of a phase's last two thirds",
+            length.as_secs(),
+            each.collect::<Vec<_>>().join(", ")
+        ),
+    })
+}
+
+async fn during(client: &Client, job: &str, length: Duration) -> Result<Phase, HarnessError> {
+    let begun = Instant::now();
+    let mut told: Vec<(f64, f64)> = Vec::new();
+    while begun.elapsed() < length {
+        if let Some(progress) = client.job(job).await?.progress {
+            let is_news = told.last().is_none_or(|(_, step)| *step != progress.step as f64);
+            if is_news {
+                told.push((begun.elapsed().as_secs_f64(), progress.step as f64));
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let settled_s = length.as_secs_f64() / f64::from(SETTLING_SHARE);
+    let settled = told.iter().find(|(at, _)| *at >= settled_s);
+    let (Some(first), Some(settled), Some(last)) = (told.first(), settled, told.last()) else {
+        return Err(HarnessError::plain("the bench's job made no steps while its slots came and went"));
+    };
+    let per_s = |from: &(f64, f64)| (last.1 - from.1) / (last.0 - from.0).max(f64::MIN_POSITIVE);
+    Ok(Phase { steps: last.1 - first.1, seconds: last.0 - first.0, usual_per_s: per_s(settled) })
+}
+
+async fn demand(client: &Client, needed: u32) -> Result<(), HarnessError> {
+    client.demand(LOCAL_FLEET, &PublishDemand::needed(needed)).await?;
+    Ok(())
+}
