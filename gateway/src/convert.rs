@@ -365,7 +365,13 @@ pub fn slot(state: &State, id: &SlotId, slot: Option<&Slot>) -> api::Slot {
         class: server.map(|server| server.class.to_string()),
         device: server.and_then(|server| server.device(id.index)).map(device),
         quarantined: slot.and_then(|slot| slot.unfit().cloned()),
+        guest: state.slot(&id.guest()).map(guest),
     }
+}
+
+fn guest(slot: &Slot) -> api::SlotGuest {
+    let (job, executor) = (slot.job.as_ref(), slot.executor.as_ref());
+    api::SlotGuest { job: job.map(ToString::to_string), executor: executor.map(ToString::to_string) }
 }
 
 fn device(device: &SlotDevice) -> api::SlotDevice {
@@ -494,6 +500,7 @@ mod tests {
             class: Digest([1; 32]),
             address: "http://127.0.0.1:1".into(),
             devices: Vec::new(),
+            guests: false,
         };
         let declared = Fact::FleetDeclared {
             fleet: "chat".parse().unwrap(),

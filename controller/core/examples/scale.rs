@@ -156,6 +156,7 @@ fn declared(policy: Box<dyn Policy>, servers: u16, fleets: u16) -> Cluster {
                 address: "http://a:1".to_owned(),
                 devices: Vec::new(),
                 quarantined: Default::default(),
+                guests: false,
             },
         );
     }

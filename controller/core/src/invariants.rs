@@ -11,6 +11,7 @@ use crate::state::{Executor, Fleet, Job, JobPhase, Server, Slot, SlotKind, SlotS
 use events_schema::fact::Proposal;
 use events_schema::{ExecutorId, FleetId, JobId, Rank, SlotId, TimeMs};
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 /// A broken invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,10 +42,11 @@ const OF_PLAN: [Of<JobId, Job>; 3] = [
     ("a job runs on one numeric class", one_class),
 ];
 
-const OF_SLOT: [Of<SlotId, Slot>; 3] = [
+const OF_SLOT: [Of<SlotId, Slot>; 4] = [
     ("a slot has at most one owner", slot_has_one_owner),
     ("no slot is used outside a loan", used_only_on_loan),
     ("who is on a reclaimed slot has to leave by its deadline", reclaimed_is_being_left),
+    ("a guest slot goes with its host", guest_goes_with_its_host),
 ];
 
 const OF_EXECUTOR: [Of<ExecutorId, Executor>; 1] = [("a slot has at most one owner", executor_is_on_its_slot)];
@@ -82,7 +84,7 @@ pub fn check(state: &State) -> Vec<Violation> {
     let mut found = Found::default();
     state.jobs().for_each(|(id, job)| found.of(&OF_JOB, state, id, job));
     state.jobs().for_each(|(id, job)| found.of(&OF_PLAN, state, id, job));
-    state.slots().for_each(|(id, slot)| found.of(&OF_SLOT, state, id, slot));
+    state.slots().chain(state.guests()).for_each(|(id, slot)| found.of(&OF_SLOT, state, id, slot));
     state.executors().for_each(|(id, executor)| found.of(&OF_EXECUTOR, state, id, executor));
     state.fleets().for_each(|(id, fleet)| found.of(&OF_FLEET, state, id, fleet));
     for (invariant, check) in OF_ALL {
@@ -106,7 +108,7 @@ pub fn check_batch(before: &State, after: &State) -> Vec<Violation> {
 fn steps(before: &State, after: &State, of_slot: &[Step<SlotId>]) -> Vec<Violation> {
     let mut found = Found::default();
     before.jobs().for_each(|(id, _)| found.step(&STEP_OF_JOB, before, after, id));
-    before.slots().for_each(|(id, _)| found.step(of_slot, before, after, id));
+    before.slots().chain(before.guests()).for_each(|(id, _)| found.step(of_slot, before, after, id));
     after.executors().for_each(|(id, _)| found.step(&STEP_OF_EXECUTOR, before, after, id));
     found.violations
 }
@@ -185,13 +187,19 @@ impl<'a> Touched<'a> {
         touched.fleets.extend(after.fleets.changed(&before.fleets).into_iter().map(|(fleet, _)| fleet));
         for (server, [was, is]) in after.servers.changed(&before.servers) {
             if is_other(was, is) {
-                for (id, _) in after.slots_of(server) {
+                for (id, _) in after.places_of(server) {
                     touched.slot(id, [before, after].map(|state| state.slot(id)), true);
                 }
             }
         }
         for (id, values) in after.slots.changed(&before.slots) {
             touched.slot(id, values, false);
+        }
+        for (id, values) in after.guests.changed(&before.guests) {
+            touched.slot(id, values, false);
+            // Whether its host is free follows from it, too.
+            let host = after.slots.range_from(Bound::Included(&id.host())).map(|(host, _)| host).next();
+            touched.slots.extend(host);
         }
         for (id, [was, is]) in after.executors.changed(&before.executors) {
             let of = |executor: &'a Executor| (&executor.slot, executor.leaving, executor.stuck);
@@ -289,15 +297,36 @@ fn used_only_on_loan(state: &State, id: &SlotId, slot: &Slot, broken: &mut Vec<S
         SlotState::Borrowed => slot.fleet.is_some(),
         // A reclaimed slot is in no plan; without an executor it would have been returned, if its agent were there to know, and its device well.
         SlotState::Reclaimed { .. } => {
-            slot.job.is_none() && (slot.executor.is_some() || slot.quarantined.is_some() || is_away(state, id))
+            let is_left = slot.executor.is_none() && slot.quarantined.is_none() && !state.has_guest(id);
+            // A guest slot is on its way back for as long as its host is.
+            slot.job.is_none() && (!is_left || id.is_guest() || is_away(state, id))
         }
     };
     if !legal {
         broken.push(format!("{id}: {slot:?}"));
     }
-    let declared = |fleet| state.fleet(fleet).is_some_and(|fleet| fleet.slots.binary_search(id).is_ok());
+    let host = id.host();
+    let declared = |fleet| state.fleet(fleet).is_some_and(|fleet| fleet.slots.binary_search(&host).is_ok());
     if slot.fleet.as_ref().is_some_and(|fleet| !declared(fleet)) {
         broken.push(format!("{id} is not declared by {:?}", slot.fleet));
+    }
+}
+
+/// It is lent as long as that is, goes back with it, is as fit, and has another job.
+fn guest_goes_with_its_host(state: &State, id: &SlotId, slot: &Slot, broken: &mut Vec<String>) {
+    if !id.is_guest() {
+        return;
+    }
+    let Some(host) = state.slot(&id.host()) else {
+        broken.push(format!("{id} has no host"));
+        return;
+    };
+    let same_state = slot.is_lent() && host.is_lent() || slot.state == host.state;
+    if !same_state || (&slot.fleet, slot.unfit()) != (&host.fleet, host.unfit()) {
+        broken.push(format!("{id}: {slot:?}, its host: {host:?}"));
+    }
+    if slot.job.is_some() && slot.job == host.job {
+        broken.push(format!("{id} and its host are both planned for {:?}", slot.job));
     }
 }
 

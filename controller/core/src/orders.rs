@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 /// controller's server fills them in.
 #[must_use]
 pub fn orders(state: &State, server: &ServerId) -> Vec<ExecutorOrder> {
-    let executors = state.slots_of(server).filter_map(|(_, slot)| slot.executor.as_ref());
+    let executors = state.places_of(server).filter_map(|(_, slot)| slot.executor.as_ref());
     executors.filter_map(|number| order(state, number, state.executor(number)?)).collect()
 }
 
@@ -40,6 +40,7 @@ pub fn touched(before: &State, after: &State) -> Touched {
     let servers = after.servers.changed(&before.servers).into_iter().map(|(server, _)| server.clone());
     let mut servers: BTreeSet<ServerId> = servers.collect();
     servers.extend(after.slots.changed(&before.slots).into_iter().map(|(slot, _)| slot.server.clone()));
+    servers.extend(after.guests.changed(&before.guests).into_iter().map(|(slot, _)| slot.server.clone()));
     let changed = after.live.changed(&before.live).into_iter().chain(after.ended.changed(&before.ended));
     let mut jobs: BTreeSet<&JobId> = changed.map(|(job, _)| job).collect();
     for (executor, values) in after.executors.changed(&before.executors) {

@@ -379,7 +379,15 @@ mod tests {
 
         fn joins(&mut self, name: &str, incarnation: u64) {
             let (class, address, devices) = (Digest([1; 32]), String::new(), Vec::new());
-            let joined = Fact::AgentJoined { server: server(name), incarnation, slots: 1, class, address, devices };
+            let joined = Fact::AgentJoined {
+                server: server(name),
+                incarnation,
+                slots: 1,
+                class,
+                address,
+                devices,
+                guests: false,
+            };
             self.state.apply(self.at(), &joined);
             let key = (u128::from(incarnation)).to_be_bytes();
             self.survey.hello(&server(name), Some(FarEnd { address: name.to_owned(), key }));

@@ -49,6 +49,7 @@ pub(crate) fn training(job: &JobId, members: u16, said: &Value) -> State {
             class,
             address,
             devices: Vec::new(),
+            guests: false,
         },
         Fact::JobAccepted {
             job: job.clone(),

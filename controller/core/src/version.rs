@@ -39,7 +39,8 @@ fn of_fleet(state: &State, name: &FleetId) -> Option<Digest> {
         let device = state.server(&id.server).and_then(|server| server.device(id.index));
         to_bytes(&(state.slot(id), server, device))
     });
-    let digests: Vec<Digest> = slots.map(|bytes| Digest::of(&bytes)).collect();
+    let guests = fleet.slots.iter().filter_map(|id| state.slot(&id.guest())).map(to_bytes);
+    let digests: Vec<Digest> = slots.chain(guests).map(|bytes| Digest::of(&bytes)).collect();
     Some(Digest::of(&to_bytes(&(fleet, digests))))
 }
 

@@ -52,6 +52,13 @@ pub enum ToExecutor {
     /// The job has ended or the order is gone: exit 0 now.
     #[n(3)]
     Stop,
+    /// On a guest slot: compute in so much of the time from now on, and rest otherwise. What is computed is the same.
+    #[n(6)]
+    Share {
+        /// In thousandths; 0 is to compute nothing, as far as its job's controller does not take it for hung.
+        #[n(0)]
+        thousandths: u16,
+    },
     /// The next frame follows from this span, and somebody wants to know what becomes of it. Before any other frame, the first included.
     #[n(4)]
     Trace(#[n(0)] TraceContext),

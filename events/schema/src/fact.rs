@@ -419,6 +419,9 @@ pub enum Fact {
         #[n(5)]
         #[cbor(skip_if = "Vec::is_empty")]
         devices: Vec<SlotDevice>,
+        /// Whether each of its slots has a guest slot.
+        #[cbor(n(6), default, skip_if = "crate::report::is_not")]
+        guests: bool,
     },
     /// It did not come back within its lease.
     #[n(32)]

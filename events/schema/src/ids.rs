@@ -207,21 +207,60 @@ number_id!(/// A server set with one active controller and a total order of fact
 number_id!(/// Milliseconds since 1970-01-01 UTC, as read by whoever created the input.
     TimeMs, u64);
 
-/// One accelerator slot of one server; displayed `server/index`.
+/// One accelerator slot of one server; displayed `server/index`. Its guest slot is a second place on the same device or processors, for an executor
+/// of another job beside the one of the slot; displayed `server/index-guest`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SlotId {
     /// The server it belongs to.
     #[n(0)]
     pub server: ServerId,
-    /// Its number there, from 0.
+    /// Its number there, from 0; that of a guest slot is its host's from [`GUEST_INDEX_MIN`] on.
     #[n(1)]
     pub index: u16,
 }
 
+/// Numbers of slots from here on are guest slots: no server has half as many slots.
+pub const GUEST_INDEX_MIN: u16 = 1 << 15;
+/// What follows the number of its host in the text of a guest slot.
+const GUEST_SUFFIX: &str = "-guest";
+
+/// Whether a number is a guest slot's.
+#[must_use]
+pub fn is_guest_index(index: u16) -> bool {
+    index >= GUEST_INDEX_MIN
+}
+
+/// The number of the slot whose device or processors a slot uses: its own, or its host's.
+#[must_use]
+pub fn host_index(index: u16) -> u16 {
+    index & !GUEST_INDEX_MIN
+}
+
+impl SlotId {
+    /// Whether it is a guest slot.
+    #[must_use]
+    pub fn is_guest(&self) -> bool {
+        is_guest_index(self.index)
+    }
+
+    /// The guest slot beside it; itself, if it is one.
+    #[must_use]
+    pub fn guest(&self) -> Self {
+        Self { server: self.server.clone(), index: self.index | GUEST_INDEX_MIN }
+    }
+
+    /// The slot that a guest slot is beside; itself, if it is none.
+    #[must_use]
+    pub fn host(&self) -> Self {
+        Self { server: self.server.clone(), index: host_index(self.index) }
+    }
+}
+
 impl fmt::Display for SlotId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.server, self.index)
+        let suffix = if self.is_guest() { GUEST_SUFFIX } else { "" };
+        write!(f, "{}/{}{suffix}", self.server, host_index(self.index))
     }
 }
 
@@ -233,8 +272,14 @@ impl FromStr for SlotId {
             value: s.chars().take(80).collect(),
             expected: "SERVER/INDEX, for example `local/0`",
         };
-        let (server, index) = s.rsplit_once('/').ok_or_else(wrong)?;
-        Ok(Self { server: ServerId::parse(server)?, index: index.parse().map_err(|_| wrong())? })
+        let (server, place) = s.rsplit_once('/').ok_or_else(wrong)?;
+        let (number, guest) = place.strip_suffix(GUEST_SUFFIX).map_or((place, 0), |number| (number, GUEST_INDEX_MIN));
+        let index: u16 = number.parse().map_err(|_| wrong())?;
+        // A plain number so high is of a slot that no server has, and is read as it was before there were guest slots.
+        if guest > 0 && is_guest_index(index) {
+            return Err(wrong());
+        }
+        Ok(Self { server: ServerId::parse(server)?, index: index | guest })
     }
 }
 
@@ -432,6 +477,10 @@ mod tests {
     fn compound_ids_survive_their_text_form() {
         let slot: SlotId = "local/3".parse().unwrap();
         assert_eq!(slot.to_string(), "local/3");
+        let guest: SlotId = "local/3-guest".parse().unwrap();
+        assert_eq!((guest.to_string(), guest.host(), slot.guest()), ("local/3-guest".to_owned(), slot, guest.clone()));
+        assert!(guest.is_guest() && "local/32771-guest".parse::<SlotId>().is_err());
+        assert_eq!("local/32771".parse(), Ok(guest), "what was a name stays one");
         let executor: ExecutorId = "job-a/e12".parse().unwrap();
         assert_eq!(executor.to_string(), "job-a/e12");
         assert!("local".parse::<SlotId>().is_err() && "job-a/12".parse::<ExecutorId>().is_err());

@@ -63,6 +63,9 @@ pub enum Report {
         #[n(4)]
         #[cbor(skip_if = "BTreeMap::is_empty")]
         quarantined: BTreeMap<u16, String>,
+        /// Whether each of its slots has a guest slot ([`SlotId::guest`]). Earlier builds had none.
+        #[cbor(n(5), default, skip_if = "is_not")]
+        guests: bool,
     },
     /// The stream to an agent ended and it did not come back within its lease. Seen by the controller's server.
     #[n(1)]
@@ -508,6 +511,10 @@ impl Report {
             | Report::LinkMeasured { .. } => false,
         }
     }
+}
+
+pub(crate) fn is_not(said: &bool) -> bool {
+    !*said
 }
 
 /// How a job ended.

@@ -1,6 +1,6 @@
 //! Fleets, their slots and their demand.
 
-use crate::forms::{ExecutorName, Hash, Name, SlotName};
+use crate::forms::{ExecutorName, FleetSlotName, Hash, Name, SlotName};
 use crate::word::{Word, words};
 use events_public::Offers;
 use schemars::JsonSchema;
@@ -111,6 +111,21 @@ pub struct Slot {
     /// What is wrong with its device, or what was computed wrongly on it; absent if nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantined: Option<String>,
+    /// Who shares it, on its guest slot; absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest: Option<SlotGuest>,
+}
+
+/// Who shares a slot with the job that has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct SlotGuest {
+    /// The job whose plan has the guest slot.
+    #[schemars(with = "Option<Name>")]
+    pub job: Option<String>,
+    /// The executor on it.
+    #[schemars(with = "Option<ExecutorName>")]
+    pub executor: Option<String>,
 }
 
 /// The device that a slot is.
@@ -193,7 +208,7 @@ pub enum SlotsOfServer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NameSlots {
     /// Which: `SERVER/INDEX`.
-    #[schemars(with = "Vec<SlotName>", length(min = 1, max = 8_192))]
+    #[schemars(with = "Vec<FleetSlotName>", length(min = 1, max = 8_192))]
     pub slots: Vec<String>,
 }
 

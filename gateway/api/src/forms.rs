@@ -24,8 +24,12 @@ forms! {
         "type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,62}$",
         "description": "1 to 63 characters of a-z, 0-9, `-`, `_` and `.`, beginning with a letter or digit."
     };
-    /// A slot.
+    /// A slot, or its guest slot.
     SlotName = {
+        "type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,62}/(0|[1-9][0-9]{0,4})(-guest)?$", "description": "A slot: `SERVER/INDEX`, or its guest slot: `SERVER/INDEX-guest`."
+    };
+    /// A slot that a fleet has.
+    FleetSlotName = {
         "type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,62}/(0|[1-9][0-9]{0,4})$", "description": "A slot: `SERVER/INDEX`."
     };
     /// An executor.

@@ -35,7 +35,7 @@ pub use events_public::{
 };
 pub use fleet::{
     DeclareFleet, DemandState, DemandTaken, Fleet, FleetForecast, Fleets, NameSlots, PublishDemand, RecallFleet,
-    ServerSlots, Slot, SlotDevice, SlotState, Slots, SlotsOfServer,
+    ServerSlots, Slot, SlotDevice, SlotGuest, SlotState, Slots, SlotsOfServer,
 };
 pub use job::{
     Batches, Checkpoint, Checkpoints, DamagedCheckpoint, DryRun, Evaluation, ExitCause, GrowthPaused, Job, JobPage,

@@ -99,7 +99,8 @@ fn all(state: &controller_core::State) -> BTreeMap<TenantId, api::Tenant> {
     for (_, job) in state.live_jobs() {
         let tenant = all.entry(job.tenant().clone()).or_insert_with_key(named);
         tenant.jobs += 1;
-        tenant.slots += job.slots().len() as u32;
+        // Who shares others' slots has none.
+        tenant.slots += job.slots().iter().filter(|slot| !slot.is_guest()).count() as u32;
     }
     all
 }

@@ -25,6 +25,7 @@ async fn two_fleets() -> Rig {
         address: "http://127.0.0.1:1".into(),
         devices: Vec::new(),
         quarantined: Default::default(),
+        guests: false,
     })
     .await;
     rig.until("/v1/slots", |answer| answer["slots"].as_array().unwrap().len() == 12).await;

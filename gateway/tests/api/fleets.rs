@@ -21,6 +21,7 @@ async fn a_fleet_is_declared_offers_by_demand_and_takes_back() {
         address: "http://127.0.0.1:1".into(),
         devices: Vec::new(),
         quarantined: Default::default(),
+        guests: false,
     })
     .await;
     let slots = rig.until("/v1/slots", |answer| answer["slots"].as_array().unwrap().len() == 4).await;

@@ -18,6 +18,7 @@ async fn fleet() -> (Rig, String) {
         address: "http://127.0.0.1:1".into(),
         devices: Vec::new(),
         quarantined: Default::default(),
+        guests: false,
     })
     .await;
     rig.until("/v1/slots", |answer| answer["slots"].as_array().unwrap().len() == 2).await;

@@ -86,6 +86,7 @@ const KEYS: &[Key] = &[
     key("agent.isolate", &[("up", "isolate"), ("agent", "isolate")]),
     key("agent.readable", &[("up", "readable"), ("agent", "readable")]),
     key("agent.threads_per_slot", &[("up", "threads_per_slot"), ("agent", "threads_per_slot")]),
+    key("agent.guests", &[("up", "guests"), ("agent", "guests")]),
     key("agent.gradient_memory", &[("up", "gradient_memory"), ("agent", "gradient_memory")]),
     key("agent.devices", &[("up", "devices"), ("agent", "devices")]),
 ];

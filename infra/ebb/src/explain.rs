@@ -172,7 +172,9 @@ impl Story {
             Output::Table => {
                 let waits = job.reason.as_ref().and_then(|reason| reason.waits.as_ref()).map(WaitCause::sentence);
                 let waits = waits.map(|waits| format!("; now it waits for {waits}")).unwrap_or_default();
-                line(format!("{} is {} on {} slots{waits}", job.id, job.phase, job.slots.len()));
+                let guests = job.slots.iter().filter(|slot| slot.ends_with("-guest")).count();
+                let kind = if guests > 0 { "guest slots, beside other jobs" } else { "slots" };
+                line(format!("{} is {} on {} {kind}{waits}", job.id, job.phase, job.slots.len()));
                 if earlier > 0 {
                     line(format!("({earlier} earlier decisions: without --newest all are told)"));
                 }

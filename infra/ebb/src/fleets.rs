@@ -193,12 +193,18 @@ fn slot_table(slots: &[Slot]) -> String {
                 s.executor.clone().or_else(|| s.job.clone()).unwrap_or_default(),
                 class,
                 device(s),
+                s.guest.clone().and_then(|guest| guest.executor.or(guest.job)).unwrap_or_default(),
             ]
         })
         .collect();
-    let devices = slots.iter().any(|slot| slot.device.is_some());
-    let columns = ["SLOT", "FLEET", "STATE", "EXECUTOR", "CLASS", "DEVICE"];
-    let count = if devices { columns.len() } else { columns.len() - 1 };
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row.into_iter().take(count).collect()).collect();
-    table(&columns[..count], &rows)
+    let columns = ["SLOT", "FLEET", "STATE", "EXECUTOR", "CLASS", "DEVICE", "GUEST"];
+    let has_devices = slots.iter().any(|slot| slot.device.is_some());
+    let has_guests = slots.iter().any(|slot| slot.guest.is_some());
+    let is_shown = |column: &str| (column != "DEVICE" || has_devices) && (column != "GUEST" || has_guests);
+    let shown = |row: Vec<String>| {
+        row.into_iter().zip(columns).filter(|(_, column)| is_shown(column)).map(|(cell, _)| cell).collect::<Vec<_>>()
+    };
+    let rows: Vec<Vec<String>> = rows.into_iter().map(shown).collect();
+    let columns: Vec<&str> = columns.into_iter().filter(|column| is_shown(column)).collect();
+    table(&columns, &rows)
 }

@@ -137,6 +137,7 @@ impl World {
             address: String::new(),
             devices: Vec::new(),
             quarantined: Default::default(),
+            guests: false,
         });
         world.command("1", Command::RegisterDataset { dataset: dataset() });
         world.command("2", Command::PutFleet { fleet, slots, offers: OfferMode::ByDemand, reclaim_deadline_ms: 2_000 });

@@ -64,7 +64,7 @@ impl World<'_> {
         let (slots, class) = (agent.slots, agent.class);
         let address = "http://simulated:1".to_owned();
         let (devices, quarantined) = (Vec::new(), BTreeMap::new());
-        self.report(server, Report::AgentJoined { slots, class, address, devices, quarantined });
+        self.report(server, Report::AgentJoined { slots, class, address, devices, quarantined, guests: false });
     }
 
     /// An agent says something.

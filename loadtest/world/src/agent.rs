@@ -87,6 +87,7 @@ impl World {
         let config = Config {
             server: server.clone(),
             slots: self.schedule.setup.slots,
+            guests: self.schedule.setup.guests,
             class: Digest([7; 32]),
             devices: Vec::new(),
             address: format!("http://{server}:1"),

@@ -50,6 +50,10 @@ impl Policy for Panicky {
         self.policy.plan(told.as_ref().unwrap_or(view))
     }
 
+    fn shared_queue(&self) -> Option<u8> {
+        self.policy.shared_queue()
+    }
+
     fn forecast_day_ms(&self) -> Option<u64> {
         self.policy.forecast_day_ms()
     }

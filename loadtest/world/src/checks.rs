@@ -21,7 +21,7 @@ use controller_core::invariants;
 use controller_core::state::{Job, JobPhase, SlotState, State};
 use events_schema::batch::{Batch, InputStream, Taken};
 use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause, StallCause, StallRemedy};
-use events_schema::{ExecutorId, JobId, Offset, SlotId, Step, Term, TimeMs};
+use events_schema::{ExecutorId, JobId, Offset, SlotId, Step, Term, TimeMs, host_index};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -81,6 +81,7 @@ fn kind(fact: &Fact) -> Kind {
         Fact::ExecutorLeaving { cause: LeaveCause::JobEnd, .. } => "end",
         Fact::ExecutorLeaving { cause: LeaveCause::Useless, .. } => "useless",
         Fact::PlanAdopted { slots, .. } if slots.is_empty() => "nothing",
+        Fact::PlanAdopted { slots, .. } if slots.iter().any(SlotId::is_guest) => "guest slots",
         Fact::ReplicasDiffered { slots, .. } if slots.is_empty() => "nobody",
         Fact::JobStalled { remedy, .. } => match remedy {
             StallRemedy::Wait => "wait",
@@ -314,7 +315,7 @@ impl World {
         if let Some(other) = self.executor_on(place, slot) {
             self.found("no slot is in two hands", format!("{executor} starts on {id} beside {other:?}"));
         }
-        if self.people.fleets.get(&place).is_some_and(|fleet| fleet.hands.contains(&slot)) {
+        if self.people.fleets.get(&place).is_some_and(|fleet| fleet.hands.contains(&host_index(slot))) {
             self.found("nothing starts on a slot that its fleet was told is free", format!("{executor} on {id}"));
         }
         if self.log.truth.slot(&id).is_none_or(|slot| slot.state == SlotState::Unoffered) {
@@ -334,12 +335,12 @@ impl World {
             && truth.server(&id.server).is_some_and(|server| server.connected)
             && matches!(cause, KillCause::Deadline | KillCause::Dismissed)
             && setup.loan_lease_ms > LONG_LEASE_MS
-            && !self.people.taken.contains(&(place, slot));
+            && !self.people.taken.contains(&(place, host_index(slot)));
         let quiet_ms = setup.reclaim_deadline_ms + 2 * AGENT_LEASE_MS;
         // A deadline counts from the decision, which may have waited for the log: its fleet has waited as long.
         let calm = [self.log.well_since(), self.hosts[usize::from(place)].disturbed_at, self.hosts[0].disturbed_at];
         let calm = calm.iter().all(|at| at.0 == 0 || now.since_ms(*at) > quiet_ms);
-        let Some(at) = self.checks.reclaimed.get(&id).filter(|_| by_order && calm) else { return };
+        let Some(at) = self.checks.reclaimed.get(&id.host()).filter(|_| by_order && calm) else { return };
         if at.plus_ms(setup.reclaim_deadline_ms) > now.plus_ms(KILL_EARLY_MS) {
             let detail = format!("{executor} on {id} after {} of {} ms", now.since_ms(*at), setup.reclaim_deadline_ms);
             self.found("L2: nobody is killed before its deadline", detail);
@@ -401,7 +402,7 @@ impl World {
     }
 
     fn check_returned(&mut self, slot: &SlotId) {
-        if let Some(pid) = self.executor_on(Self::place_of(&slot.server), slot.index) {
+        if let Some(pid) = self.executor_or_guest_on(Self::place_of(&slot.server), slot.index) {
             let detail = format!("{slot} is returned with {pid} on it");
             self.found("a slot is returned when nobody is on it any more", detail);
         }

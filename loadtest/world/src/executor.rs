@@ -242,7 +242,7 @@ impl World {
             ToExecutor::Deadline { within_ms } => {
                 self.feed_member(pid, In::Deadline(Duration::from_millis(within_ms)));
             }
-            ToExecutor::Trace(_) => {}
+            ToExecutor::Trace(_) | ToExecutor::Share { .. } => {}
             ToExecutor::Stop => self.end_executor(pid, ProcessEnd::Exited(0)),
         }
     }

@@ -10,7 +10,7 @@ use events_schema::batch::{InputStream, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode, Recall};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::job::JobSpec;
-use events_schema::{CommandId, DatasetName, Digest, FleetId, JobId, SlotId, TenantId};
+use events_schema::{CommandId, DatasetName, Digest, FleetId, GUEST_INDEX_MIN, JobId, SlotId, TenantId};
 use gateway_call::{Outcome, Question};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -389,7 +389,7 @@ impl World {
         let Some(asked) = self.people.asked.remove(&request) else { return };
         let Answer::Freed(freed) = answer else { return };
         for slot in freed {
-            if let Some(other) = self.executor_on(asked.place, slot.slot.index) {
+            if let Some(other) = self.executor_or_guest_on(asked.place, slot.slot.index) {
                 self.found(
                     "a slot that its fleet was told is free is free",
                     format!("{} of {pid:?}: {other:?}", slot.slot),
@@ -406,6 +406,12 @@ impl World {
         let now = self.now();
         self.people.asked.retain(|request, asked| asked.agent != pid || request % 2 == 0);
         self.people.asked.values_mut().filter(|asked| asked.agent == pid).for_each(|asked| asked.pause(now));
+    }
+
+    /// The executor that is on a slot, or on the guest slot beside it.
+    #[must_use]
+    pub fn executor_or_guest_on(&self, place: Place, slot: u16) -> Option<Pid> {
+        self.executor_on(place, slot).or_else(|| self.executor_on(place, slot | GUEST_INDEX_MIN))
     }
 
     /// The executor that is on a slot.

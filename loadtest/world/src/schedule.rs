@@ -28,6 +28,9 @@ pub struct Setup {
     pub core_servers: u16,
     /// Slots of each server.
     pub slots: u16,
+    /// Whether each of them has a guest slot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub guests: bool,
     /// Jobs, submitted at the beginning.
     pub jobs: Vec<JobSetup>,
     /// Time that the gradient of one rank takes.

@@ -512,6 +512,7 @@ fn setup(random: &mut Random) -> Setup {
         servers,
         core_servers,
         slots,
+        guests: false,
         jobs,
         unit_ms: random.between(80, 600),
         build_ms: random.between(200, 6_000),

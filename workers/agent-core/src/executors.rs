@@ -5,7 +5,7 @@ use crate::slot::{Claim, LastWords, Quarantine, exit_cause};
 use crate::words::{ExecutorWord, KillCause, Note, Out, ProcessEnd};
 use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor};
 use events_schema::report::{ExitCause, Report};
-use events_schema::{ExecutorId, JobId};
+use events_schema::{ExecutorId, JobId, is_guest_index};
 
 /// How often the agent looks which executors have said nothing since it last looked: as often as they say something.
 pub const LOOK_INTERVAL_MS: u64 = ALIVE_INTERVAL_MS;
@@ -52,7 +52,13 @@ impl Agent {
             }
             FromExecutor::Telemetry(telemetry) if telemetry.job != executor.job => self.kill(slot, KillCause::Protocol),
             FromExecutor::Telemetry(telemetry) => self.keep_telemetry(telemetry),
-            FromExecutor::Progress(progress) => self.keep_progress(executor, progress),
+            FromExecutor::Progress(progress) => {
+                let now = self.now.ms;
+                if !is_guest_index(slot) {
+                    self.share(slot, |sharing| sharing.host_said(now, executor, &progress));
+                }
+                self.keep_progress(executor, progress);
+            }
             FromExecutor::LastWords { said, code_ended } => {
                 if let Some(occupant) = self.occupant(slot) {
                     occupant.last_words = Some(LastWords { said, code_ended });
@@ -69,7 +75,7 @@ impl Agent {
             return;
         }
         self.next_look = self.after(LOOK_INTERVAL_MS);
-        for slot in 0..self.config.slots {
+        for slot in self.numbers() {
             let Some(occupant) = self.occupant(slot) else { continue };
             if occupant.reaped {
                 continue;
@@ -84,8 +90,15 @@ impl Agent {
 
     /// Its processes are gone; what is wrong with the device of the slot, if anything is.
     fn ended(&mut self, slot: u16, end: ProcessEnd, holding: Option<String>) {
-        let index = usize::from(slot);
+        let index = self.place(slot);
         let Some(occupant) = self.slots[index].occupant.take() else { return };
+        self.share(slot, |sharing| match is_guest_index(slot) {
+            true => {
+                sharing.guest_ends();
+                None
+            }
+            false => sharing.host_ends(),
+        });
         let exit = exit_cause(end, occupant.ending, occupant.last_words);
         let killed = matches!(exit, ExitCause::Killed | ExitCause::Silent);
         // What failed on a device that is gone failed of that; who left before left.
@@ -101,14 +114,14 @@ impl Agent {
             }
             let slot = self.slots[index].id.clone();
             if let Some(reason) = &holding {
-                self.report(Report::SlotQuarantined { slot: slot.clone(), reason: reason.clone() });
+                self.report(Report::SlotQuarantined { slot: slot.host(), reason: reason.clone() });
             }
             self.report(Report::ExecutorGone { executor: occupant.executor.clone(), slot, exit });
         }
         match holding {
             Some(reason) => {
                 self.outs
-                    .push(Out::Note(Note::Quarantined { slot: self.slots[index].id.clone(), reason: reason.clone() }));
+                    .push(Out::Note(Note::Quarantined { slot: self.slots[index].id.host(), reason: reason.clone() }));
                 self.slots[index].quarantine = Some(Quarantine { executor: occupant.executor, reason, killed });
             }
             None => self.freed(slot, killed),
@@ -118,14 +131,17 @@ impl Agent {
 
     /// The device that an executor left is as it was before it: now the slot is free.
     fn device_back(&mut self, slot: u16, executor: &ExecutorId) {
-        let index = usize::from(slot);
+        let index = self.place(slot);
         let place = self.slots.get_mut(index);
         let left = place.and_then(|place| place.quarantine.take_if(|left| left.executor == *executor));
         let Some(left) = left else { return };
-        let id = self.slots[index].id.clone();
-        self.outs.push(Out::Note(Note::Recovered { slot: id.clone() }));
-        if self.phase != Phase::Rejoining {
-            self.report(Report::SlotRecovered { slot: id });
+        let id = self.slots[index].id.host();
+        // What somebody else left on the same device may not be back yet.
+        if self.pair(slot).all(|place| place.quarantine.is_none()) {
+            self.outs.push(Out::Note(Note::Recovered { slot: id.clone() }));
+            if self.phase != Phase::Rejoining {
+                self.report(Report::SlotRecovered { slot: id });
+            }
         }
         self.freed(slot, left.killed);
         self.start_missing();

@@ -8,7 +8,8 @@
 //! effect. Reports are numbered and repeated until taken.
 //!
 //! Reading order: `words.rs` (what comes in and goes out), `machine.rs` (the whole), `slot.rs` (what is known of a slot), `orders.rs` (from
-//! wanted to done), `executors.rs` (what executors say and how they end), `take_back.rs` (the fleet's way), `link.rs` and `outbox.rs` (the
+//! wanted to done), `executors.rs` (what executors say and how they end), `sharing.rs` (what a guest gets of a slot's
+//! time), `take_back.rs` (the fleet's way), `link.rs` and `outbox.rs` (the
 //! controller's way), `burst.rs` (what a link carries), `log_chunks.rs` (what executors say, into the store), `warm.rs` (processes with PyTorch imported).
 //!
 //! Next on a job's path: `workers/agent/src/lib.rs`.
@@ -22,6 +23,7 @@ mod log_chunks;
 mod machine;
 mod orders;
 mod outbox;
+mod sharing;
 mod slot;
 mod take_back;
 mod warm;
@@ -32,6 +34,9 @@ pub use executors::{LOOK_INTERVAL_MS, SILENT_LOOKS_MAX};
 pub use link::{HEARTBEAT_INTERVAL_MS, SILENCE_MAX_MS};
 pub use log_chunks::{LogChunks, LogWrite};
 pub use machine::{Agent, Config, FLUSH_TIMEOUT_MS, STOP_GRACE_MS};
+pub use sharing::{
+    REST_MS, SHARE_ALL, SHARE_FIRST, SHARE_MIN, SHARE_STEP, SLOWER_MAX_MILLI, STEADY_WORDS, USUAL_WORDS,
+};
 pub use slot::{EXIT_STATUS_PROTOCOL, SlotState, SlotView};
 pub use take_back::{KEEP_AGAIN_AFTER_MS, LEASE_END_DEADLINE_MS, REAP_TIMEOUT_MS, REQUESTS_MAX};
 pub use warm::{

@@ -2,6 +2,7 @@
 
 use crate::link::Uplink;
 use crate::outbox::Outbox;
+use crate::sharing::Sharing;
 use crate::slot::{Claim, Occupant, Slot, SlotView};
 use crate::take_back::{Keeping, Waiting};
 use crate::words::{Answer, In, KillCause, Moment, Note, Out};
@@ -9,7 +10,7 @@ use events_schema::control::ToExecutor;
 use events_schema::device::SlotDevice;
 use events_schema::orders::{ExecutorOrder, FarEnd};
 use events_schema::report::Report;
-use events_schema::{Digest, ExecutorId, Offset, ServerId, SlotId, Term};
+use events_schema::{Digest, ExecutorId, GUEST_INDEX_MIN, Offset, ServerId, SlotId, Term, host_index, is_guest_index};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Time from a stop to the kill: an executor that is told to stop has nothing left to save.
@@ -25,6 +26,8 @@ pub struct Config {
     pub server: ServerId,
     /// Slots it holds, numbered from 0.
     pub slots: u16,
+    /// Whether each of them has a guest slot.
+    pub guests: bool,
     /// Numeric class of this server's executors.
     pub class: Digest,
     /// The devices that its first slots are; the others have none.
@@ -56,7 +59,10 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone)]
 pub struct Agent {
     pub(crate) config: Config,
+    /// The slots in the order of their numbers, then as many guest slots, if it has them.
     pub(crate) slots: Vec<Slot>,
+    /// How slots are shared with guests, in the order of the slots; empty where there are none.
+    pub(crate) sharing: Vec<Sharing>,
     pub(crate) phase: Phase,
     /// Term and position of the newest orders seen. Older ones are refused.
     pub(crate) newest: (Term, Offset),
@@ -95,12 +101,15 @@ impl Agent {
             quarantine: None,
             claim: if taken_back.contains(&index) { Claim::TakenBack } else { Claim::Orders },
         };
-        let slots = (0..config.slots).map(slot).collect();
+        let guests = (0..config.slots).filter(|_| config.guests).map(|index| index | GUEST_INDEX_MIN);
+        let slots = (0..config.slots).chain(guests).map(slot).collect();
+        let sharing = (0..config.slots).filter(|_| config.guests).map(|_| Sharing::default()).collect();
         let mut random_state = seed;
         let incarnation = draw(&mut random_state);
         let mut agent = Self {
             config,
             slots,
+            sharing,
             phase: Phase::Serving,
             newest: (Term(0), Offset(0)),
             wanted: Vec::new(),
@@ -157,8 +166,31 @@ impl Agent {
         self.slots.iter().map(Slot::view)
     }
 
+    /// Where in `slots` one of this number is; beyond its end, if there is none.
+    pub(crate) fn place(&self, slot: u16) -> usize {
+        let before = if is_guest_index(slot) { self.config.slots.into() } else { 0 };
+        if host_index(slot) < self.config.slots { before + usize::from(host_index(slot)) } else { usize::MAX }
+    }
+
+    /// The numbers of all slots, guest slots included.
+    pub(crate) fn numbers(&self) -> Vec<u16> {
+        self.slots.iter().map(|slot| slot.id.index).collect()
+    }
+
+    /// The slot of this number and the guest slot beside it.
+    pub(crate) fn pair(&self, slot: u16) -> impl Iterator<Item = &Slot> {
+        let host = host_index(slot);
+        [host, host | GUEST_INDEX_MIN].into_iter().filter_map(|slot| self.slots.get(self.place(slot)))
+    }
+
+    /// Whether nothing is on a slot and its guest slot, and its device is as it should be.
+    pub(crate) fn is_free(&self, slot: u16) -> bool {
+        self.pair(slot).all(|slot| slot.occupant.is_none() && slot.quarantine.is_none())
+    }
+
     pub(crate) fn occupant(&mut self, slot: u16) -> Option<&mut Occupant> {
-        self.slots.get_mut(usize::from(slot))?.occupant.as_mut()
+        let place = self.place(slot);
+        self.slots.get_mut(place)?.occupant.as_mut()
     }
 
     pub(crate) fn after(&self, ms: u64) -> u64 {
@@ -178,12 +210,14 @@ impl Agent {
 
     /// Reports this process, then the slots that are their fleets' already.
     fn join(&mut self) {
-        let Config { slots, class, .. } = self.config;
+        let Config { slots, guests, class, .. } = self.config;
         let (address, devices) = (self.config.address.clone(), self.config.devices.clone());
-        let wrong =
-            self.slots.iter().filter_map(|slot| Some((slot.id.index, slot.quarantine.as_ref()?.reason.clone())));
+        let wrong = self
+            .slots
+            .iter()
+            .filter_map(|slot| Some((host_index(slot.id.index), slot.quarantine.as_ref()?.reason.clone())));
         let quarantined = wrong.collect();
-        self.report(Report::AgentJoined { slots, class, address, devices, quarantined });
+        self.report(Report::AgentJoined { slots, class, address, devices, quarantined, guests });
         for index in 0..self.slots.len() {
             if self.slots[index].claim.is_fleets() {
                 self.report_taken_back(index, None);
@@ -206,8 +240,18 @@ impl Agent {
         if matches!(self.phase, Phase::Serving | Phase::Rejoining) {
             self.phase = phase;
         }
-        for slot in 0..self.config.slots {
+        for slot in self.numbers() {
             self.stop(slot);
+        }
+    }
+
+    /// What follows for the guest of a slot from what happened on either; whose share it is, is told when it changes.
+    pub(crate) fn share(&mut self, slot: u16, follow: impl FnOnce(&mut Sharing) -> Option<u16>) {
+        let guest = slot | GUEST_INDEX_MIN;
+        let share = self.sharing.get_mut(usize::from(host_index(slot))).and_then(follow);
+        let is_there = self.occupant(guest).is_some_and(|occupant| !occupant.is_ending());
+        if let Some(thousandths) = share.filter(|_| is_there) {
+            self.outs.push(Out::Tell { slot: guest, frame: ToExecutor::Share { thousandths } });
         }
     }
 
@@ -232,7 +276,7 @@ impl Agent {
             return;
         }
         let now = self.now.ms;
-        for slot in 0..self.config.slots {
+        for slot in self.numbers() {
             let Some(occupant) = self.occupant(slot) else { continue };
             let cause = if occupant.dismissed { KillCause::Dismissed } else { KillCause::Deadline };
             if occupant.deadlines.earliest().is_some_and(|at| at <= now) {

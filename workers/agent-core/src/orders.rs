@@ -64,8 +64,8 @@ impl Agent {
     /// Tells executors what is new to them, and ends those that are not wanted any more.
     fn follow_orders(&mut self) {
         let now = self.now.ms;
-        for slot in 0..self.config.slots {
-            let index = usize::from(slot);
+        for slot in self.numbers() {
+            let index = self.place(slot);
             let Some(occupant) = self.slots[index].occupant.as_mut().filter(|occupant| !occupant.is_ending()) else {
                 continue;
             };
@@ -112,29 +112,39 @@ impl Agent {
 
     fn start(&mut self, order: &ExecutorOrder) {
         let ExecutorOrder { executor, slot, job, leave_by, .. } = order;
-        let Some(place) = self.slots.get_mut(usize::from(slot.index)).filter(|place| place.id == *slot) else {
+        let index = self.place(slot.index);
+        if self.slots.get(index).is_none_or(|place| place.id != *slot) {
             return self.not_there(order, ExitCause::NotStarted("this server has no such slot".to_owned()));
-        };
+        }
         // However far its deadline is: its fleet may have been told already that the slot is free. A controller also lists one that it has
         // given up until it hears of its end.
         if leave_by.is_some() {
             return self.not_there(order, ExitCause::Killed);
         }
         // The controller does not know, or not any more: a slot that a fleet declares anew is made anew there.
-        if let Some(left) = place.quarantine.as_ref().filter(|_| place.claim == Claim::Orders) {
-            let (slot, reason) = (slot.clone(), left.reason.clone());
+        // What holds of a slot's claim and device holds of its guest slot.
+        let is_ours = self.pair(slot.index).all(|place| place.claim == Claim::Orders);
+        let left = self.pair(slot.index).find_map(|place| Some(place.quarantine.as_ref()?.reason.clone()));
+        if let Some(reason) = left.filter(|_| is_ours) {
+            let slot = slot.host();
             self.report(Report::SlotQuarantined { slot, reason: reason.clone() });
             return self.not_there(order, ExitCause::DeviceLost(reason));
         }
         // Whoever is on the slot has to end first; then this is looked at again. Two for one slot: the first wins.
-        if place.claim == Claim::Orders && place.occupant.is_none() {
+        let place = &mut self.slots[index];
+        if is_ours && place.occupant.is_none() {
             place.occupant = Some(Occupant::new(executor.clone(), job.clone()));
             if self.next_look <= self.now.ms {
                 // Nobody was there to look at.
                 self.next_look = self.now.ms.saturating_add(LOOK_INTERVAL_MS);
             }
             let (executor, order) = (executor.clone(), Box::new(job.clone()));
+            let begun = executor.clone();
             self.outs.push(Out::Start { slot: slot.index, executor, order });
+            self.share(slot.index, |sharing| match slot.is_guest() {
+                true => Some(sharing.guest_begins()),
+                false => sharing.host_begins(&begun),
+            });
         }
     }
 

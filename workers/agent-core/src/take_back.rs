@@ -4,9 +4,9 @@
 use crate::machine::Agent;
 use crate::slot::{Asked, Claim};
 use crate::words::{Answer, FreedSlot, Note, Out};
-use events_schema::SlotId;
 use events_schema::control::ToExecutor;
 use events_schema::report::Report;
+use events_schema::{GUEST_INDEX_MIN, SlotId, host_index};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Time that executors get to leave when the lease ends: nobody waits for the slots, so a boundary of a slow model may pass.
@@ -55,7 +55,8 @@ impl Agent {
         let open: BTreeSet<u16> = slots.into_iter().filter(|slot| *slot < self.config.slots).collect();
         let mut waiting = Waiting { begun: self.now.ms, until, open: open.clone(), freed: BTreeMap::new(), version: 0 };
         for slot in open {
-            if !self.claim_for_fleet(slot, within_ms) {
+            let guest_stays = self.ask_guest(slot, within_ms);
+            if !self.claim_for_fleet(slot, within_ms) && !guest_stays {
                 waiting.free(slot, &self.slots[usize::from(slot)].id, false, self.now.ms);
             }
         }
@@ -70,12 +71,30 @@ impl Agent {
             return;
         }
         self.heard_at = None;
-        let used: Vec<u16> =
-            self.slots.iter().filter(|slot| slot.occupant.is_some()).map(|slot| slot.id.index).collect();
+        let used: BTreeSet<u16> =
+            self.slots.iter().filter(|slot| slot.occupant.is_some()).map(|slot| host_index(slot.id.index)).collect();
         self.outs.push(Out::Note(Note::LeaseOver { slots: used.len() }));
         for slot in used {
+            self.ask_guest(slot, LEASE_END_DEADLINE_MS);
             self.claim_for_fleet(slot, LEASE_END_DEADLINE_MS);
         }
+    }
+
+    /// Has whoever is on the guest slot beside a slot leave it in the same time; returns whether somebody has to, or the device has to be as it was. Whose the
+    /// slot is, is said of its host alone.
+    fn ask_guest(&mut self, slot: u16, within_ms: u64) -> bool {
+        let (guest, deadline) = (slot | GUEST_INDEX_MIN, self.after(within_ms));
+        let holds = self.slots.get(self.place(guest)).is_some_and(|place| place.quarantine.is_some());
+        let Some(occupant) = self.occupant(guest) else { return holds };
+        let earlier = occupant.deadlines.take_back.is_none_or(|known| deadline < known);
+        let told = earlier && !occupant.is_ending();
+        if earlier && !occupant.is_killed() {
+            occupant.deadlines.take_back = Some(deadline);
+        }
+        if told {
+            self.outs.push(Out::Tell { slot: guest, frame: ToExecutor::Leave { within_ms } });
+        }
+        true
     }
 
     /// Makes a slot its fleet's; returns whether somebody has to leave it first, or its device has to be as it was.
@@ -124,8 +143,12 @@ impl Agent {
         }
     }
 
-    /// A slot's executor has ended: whoever waits for it is a slot nearer to the answer.
+    /// A slot's executor has ended, or its guest: whoever waits for it is a slot nearer to the answer once both have.
     pub(crate) fn freed(&mut self, slot: u16, killed: bool) {
+        let slot = host_index(slot);
+        if !self.is_free(slot) {
+            return;
+        }
         let id = &self.slots[usize::from(slot)].id;
         for waiting in self.waiting.values_mut().filter(|waiting| waiting.open.contains(&slot)) {
             waiting.free(slot, id, killed, self.now.ms);

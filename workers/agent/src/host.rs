@@ -18,7 +18,7 @@ use crate::{AgentConfig, PythonConfig};
 use ebb_telemetry::within;
 use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor, TorchHost};
 use events_schema::orders::{AgentMessage, ControllerMessage, FarEnd, JobOrder};
-use events_schema::{ExecutorId, SlotId, TraceContext};
+use events_schema::{ExecutorId, SlotId, TraceContext, host_index, is_guest_index};
 use object_store::ObjectStore;
 use shell::wall_clock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -121,6 +121,7 @@ impl Host {
         let decided = Config {
             server: config.server.clone(),
             slots: config.slots,
+            guests: config.guests,
             class: config.class,
             devices: config.devices.as_ref().map(Devices::told).unwrap_or_default(),
             address,
@@ -246,7 +247,7 @@ impl Host {
         for request in gone {
             self.tell(In::Withdrawn { request });
         }
-        let on_them = self.processes.iter().filter(|(slot, _)| slots.contains(slot));
+        let on_them = self.processes.iter().filter(|(slot, _)| slots.contains(&host_index(**slot)));
         self.traces.taken_back(trace, &slots, on_them.map(|(_, process)| process.executor.clone()).collect());
         self.requests += 1;
         self.callers.insert(self.requests, reply);
@@ -346,11 +347,13 @@ impl Host {
     }
 
     /// What this server has for models in PyTorch.
-    fn torch_host(&self) -> TorchHost {
+    fn torch_host(&self, is_guest: bool) -> TorchHost {
         let folder = torch_folder(&self.config.data_dir).display().to_string();
         let PythonConfig { program, secrets, cache_mib, files } = self.config.python.clone();
         let secrets = secrets.map(|folder| folder.display().to_string());
-        let (cache_mib, warm) = (Some(cache_mib), self.warm.address.clone());
+        // A guest's Python has to be its own child, or it would not have its priority.
+        let warm = self.warm.address.clone().filter(|_| !is_guest);
+        let cache_mib = Some(cache_mib);
         TorchHost { folder, python: program, secrets, cache_mib, warm, files }
     }
 
@@ -362,10 +365,10 @@ impl Host {
             class: self.config.class,
             listen_host: self.config.executor_host.clone(),
             order,
-            torch: Some(self.torch_host()),
+            torch: Some(self.torch_host(is_guest_index(slot))),
         };
         let shipped = self.ship(&executor);
-        let device = self.config.devices.as_ref().and_then(|devices| devices.of(slot));
+        let device = self.config.devices.as_ref().and_then(|devices| devices.of(host_index(slot)));
         let trace = self.traces.tell(&executor);
         let launch = Launch {
             command: &self.config.executor_command,
@@ -377,6 +380,7 @@ impl Host {
             forked_nonce: self.warm.nonce.clone(),
             visible: self.config.devices.as_ref().map(|_| device.as_ref().map_or_else(String::new, Seat::visible)),
             device,
+            gives_way: is_guest_index(slot),
         };
         match process::launch(launch, self.events_sender.clone(), &mut self.tasks) {
             Ok(process) => {

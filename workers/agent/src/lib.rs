@@ -76,6 +76,8 @@ pub struct AgentConfig {
     pub server: ServerId,
     /// Slots it holds, numbered from 0.
     pub slots: u16,
+    /// Whether each of them has a guest slot.
+    pub guests: bool,
     /// Where its controller accepts agents (`http://HOST:PORT`).
     pub controller_url: String,
     /// What it shows to the controller.

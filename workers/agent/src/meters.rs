@@ -95,11 +95,11 @@ impl Meters {
         self.waits.add(since.min(WAIT_MAX).as_secs_f64(), &[KeyValue::new("waits_for", waits_for)]);
     }
 
-    /// What the slots are used for now.
+    /// What the slots are used for now; guest slots are none.
     pub fn slots<'a>(&self, slots: impl Iterator<Item = SlotView<'a>>) {
         let mut counts =
             BTreeMap::from([("free", 0), ("running", 0), ("leaving", 0), ("taken_back", 0), ("quarantined", 0)]);
-        for slot in slots {
+        for slot in slots.filter(|view| !view.slot.is_guest()) {
             let state = match slot.state {
                 SlotState::Free => "free",
                 SlotState::Running => "running",

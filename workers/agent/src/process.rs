@@ -12,6 +12,7 @@ use events_schema::ExecutorId;
 use events_schema::TraceContext;
 use events_schema::batch::from_bytes;
 use events_schema::control::{CONTROL_FRAMES, ExecutorStart, FromExecutor, ToExecutor};
+use rustix::process::{Pid, setpriority_pgrp};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -37,6 +38,10 @@ const FRAMES_WAITING_MAX: usize = 64;
 /// A reaped executor's pipes can be held open only by a process that left its group; it is not waited for longer than this.
 pub(crate) const PIPES_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The lowest ordinary priority. Where its host leaves no processor idle a guest has one part in seventy of its time, and the host loses nothing that can be
+/// measured; by `SCHED_IDLE` it would have one in three hundred, and stand still for seconds.
+const PRIORITY_LEAST: i32 = 19;
+
 /// What is needed to start an executor.
 pub(crate) struct Launch<'a> {
     /// Program and arguments.
@@ -57,6 +62,8 @@ pub(crate) struct Launch<'a> {
     pub device: Option<Seat>,
     /// Which devices it may see; none, those that the agent sees.
     pub visible: Option<String>,
+    /// Whether it leaves the processors to whoever else wants them: it is on a guest slot.
+    pub gives_way: bool,
 }
 
 /// A started executor as its owner holds it.
@@ -120,6 +127,11 @@ pub(crate) fn launch(
         .id()
         .and_then(|pid| i32::try_from(pid).ok())
         .ok_or_else(|| io::Error::other("it has no process number"))?;
+    if launch.gives_way {
+        // Before it is told what to do, so before it has a thread or a process that would not have this from it.
+        let lowered = Pid::from_raw(pid).map_or(Ok(()), |group| setpriority_pgrp(Some(group), PRIORITY_LEAST));
+        lowered.inspect_err(|_| kill_group(pid))?;
+    }
     write_record(&launch, pid, nonce).inspect_err(|_| kill_group(pid))?;
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {

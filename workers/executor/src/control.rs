@@ -78,6 +78,11 @@ pub enum Heard {
         /// Time until the kill.
         within_ms: u64,
     },
+    /// It may compute in so much of the time.
+    Share {
+        /// In thousandths.
+        thousandths: u16,
+    },
     /// Nothing is left to do.
     Stop,
 }
@@ -94,6 +99,7 @@ pub(crate) fn listen(mut input: impl Read, keys: &LinkKeys, tokens: &WriterToken
             }
             Ok(Some(ToExecutor::Leave { within_ms })) => Heard::Leave { within_ms },
             Ok(Some(ToExecutor::Deadline { within_ms })) => Heard::Deadline { within_ms },
+            Ok(Some(ToExecutor::Share { thousandths })) => Heard::Share { thousandths },
             Ok(Some(ToExecutor::Trace(trace))) => Heard::Trace(trace),
             Ok(Some(ToExecutor::Start(_))) => continue,
             Ok(Some(ToExecutor::Stop)) => Heard::Stop,

@@ -37,6 +37,11 @@ pub enum Event {
         /// Time until the kill.
         within_ms: u64,
     },
+    /// It may compute in so much of the time.
+    Share {
+        /// In thousandths.
+        thousandths: u16,
+    },
     /// An authenticated link is up.
     Linked(LinkId, Link),
     /// A dial was given up; the peer is probably gone.
@@ -85,6 +90,10 @@ impl Event {
             Heard::Leave { within_ms } => {
                 tracing::info!(within_ms, "asked to leave");
                 Self::Leave { within_ms }
+            }
+            Heard::Share { thousandths } => {
+                tracing::info!(thousandths, "sharing the slot's time");
+                Self::Share { thousandths }
             }
             Heard::Deadline { within_ms } => Self::Deadline { within_ms },
             Heard::Stop => {

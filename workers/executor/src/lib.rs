@@ -35,6 +35,7 @@ mod network;
 mod outbox;
 mod perform;
 mod replica;
+mod rest;
 mod restore;
 mod room;
 mod tokens;

@@ -120,6 +120,7 @@ impl<W: Write + Send> Trainer<W> {
 
     fn compute(&mut self, unit: Unit) -> Result<Input, TrainError> {
         self.life.set(self.member.progress());
+        let begun = Instant::now();
         let computed = match unit {
             Unit::Update { step, stride, from } => self.update((step, stride), from).map(|()| Done::Updated),
             Unit::Gradient { step, stride, rank } => self.while_somebody_looks(unit, |program, view, shared| {
@@ -129,6 +130,7 @@ impl<W: Write + Send> Trainer<W> {
                 program.evaluate_part(rank, part, view).map(Done::Evaluated)
             }),
         };
+        self.rests.computed(Instant::now(), begun.elapsed());
         match computed {
             Ok(done) => Ok(In::Done(done)),
             Err(error) => self.failed(error),

@@ -15,6 +15,7 @@ use crate::meanwhile::{Events, Units};
 use crate::network::Network;
 use crate::program::{Program, ProgramError};
 use crate::replica::Replica;
+use crate::rest::Rests;
 use crate::room::Room;
 use crate::stretch::Stretch;
 use crate::sums::Sums;
@@ -78,6 +79,8 @@ pub struct Trainer<W: Write> {
     pub(crate) events: Events,
     /// How long what is computed takes.
     pub(crate) units: Units,
+    /// How much of it may be computed.
+    pub(crate) rests: Rests,
     pub(crate) replica: Replica,
     pub(crate) sums: Sums,
     /// Where buffers of gradients come from.
@@ -124,6 +127,7 @@ impl<W: Write + Send> Trainer<W> {
             inbox,
             events: Events::new(events, size_of::<f32>() * program.lengths().gradient),
             units: Units::default(),
+            rests: Rests::default(),
             replica: Replica::new(program.lengths(), gradients.clone()),
             gradients,
             room: Room::default(),
@@ -157,10 +161,14 @@ impl<W: Write + Send> Trainer<W> {
                     idle = false;
                 }
                 Err(TryRecvError::Empty) if idle => {
-                    self.wake = None;
-                    self.handle(In::Wake)?;
+                    // Else it was a rest that is over.
+                    if self.wake.is_some_and(|wake| wake <= self.started.elapsed()) {
+                        self.wake = None;
+                        self.handle(In::Wake)?;
+                    }
                     idle = false;
                 }
+                Err(TryRecvError::Empty) if self.rests.left(Instant::now()).is_some() => idle = true,
                 Err(TryRecvError::Empty) => idle = !self.handle(In::Free)?,
                 Err(TryRecvError::Disconnected) => return Err(TrainError::SendersGone),
             }
@@ -168,10 +176,11 @@ impl<W: Write + Send> Trainer<W> {
         Ok(())
     }
 
-    /// Waits for an event, or until the machine wants to be woken: then there is none.
+    /// Waits for an event, or until the machine wants to be woken or a rest is over: then there is none.
     fn wait(&mut self) -> Result<Event, TryRecvError> {
         self.life.set(self.member.progress());
-        let time = self.wake.map(|wake| wake.saturating_sub(self.started.elapsed()));
+        let wake = self.wake.map(|wake| wake.saturating_sub(self.started.elapsed()));
+        let time = wake.into_iter().chain(self.rests.left(Instant::now())).min();
         self.events.wait(time).map_err(|error| match error {
             RecvTimeoutError::Timeout => TryRecvError::Empty,
             RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
@@ -208,8 +217,18 @@ impl<W: Write + Send> Trainer<W> {
             }
             Event::Order(order) => return self.on_order(&order),
             Event::Computed => return Ok(()),
-            Event::Leave { within_ms } => In::Leave(Duration::from_millis(within_ms)),
-            Event::Deadline { within_ms } => In::Deadline(Duration::from_millis(within_ms)),
+            Event::Leave { within_ms } => {
+                self.rests.end();
+                In::Leave(Duration::from_millis(within_ms))
+            }
+            Event::Deadline { within_ms } => {
+                self.rests.end();
+                In::Deadline(Duration::from_millis(within_ms))
+            }
+            Event::Share { thousandths } => {
+                self.rests.share(thousandths);
+                return Ok(());
+            }
             Event::Linked(id, link) => {
                 self.network.linked(id, link);
                 In::Linked(id)
@@ -255,6 +274,7 @@ impl<W: Write + Send> Trainer<W> {
 
     /// A newer order: only what it adds matters to the machine.
     fn on_order(&mut self, order: &JobOrder) -> Result<(), TrainError> {
+        self.rests.park(order.park);
         self.handle(In::Park(order.park))?;
         if let Some(proposal) = &order.proposal {
             tracing::debug!(generation = %proposal.generation, members = proposal.members.len(), entry = ?proposal.entry, "proposed");

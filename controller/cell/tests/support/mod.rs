@@ -418,7 +418,12 @@ impl World {
         let link = self.hello(controller, name, incarnation);
         let (class, address) = (Digest::of(b"class"), "http://127.0.0.1:1".to_owned());
         let (devices, quarantined) = Default::default();
-        self.report(controller, link, 1, Report::AgentJoined { slots, class, address, devices, quarantined });
+        self.report(
+            controller,
+            link,
+            1,
+            Report::AgentJoined { slots, class, address, devices, quarantined, guests: false },
+        );
         self.pass(100);
         link
     }
@@ -439,5 +444,5 @@ impl World {
 /// A new process of an agent with one slot.
 pub fn joined() -> Report {
     let (class, address) = (Digest::of(b"class"), "http://127.0.0.1:1".to_owned());
-    Report::AgentJoined { slots: 1, class, address, devices: Vec::new(), quarantined: [].into() }
+    Report::AgentJoined { slots: 1, class, address, devices: Vec::new(), quarantined: [].into(), guests: false }
 }

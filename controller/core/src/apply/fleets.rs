@@ -1,5 +1,6 @@
 //! Facts about fleets, slots and servers.
 
+use super::guests;
 use crate::state::{Ahead, Fleet, Past, Server, Slot, SlotState, State};
 use crate::table::Table;
 use events_schema::command::{OfferMode, Recall};
@@ -29,8 +30,10 @@ pub(super) fn declared(
             state.slots.insert(slot.clone(), Slot::unoffered(id.clone(), at));
         }
     }
+    let hosts = old.iter().flat_map(|fleet| &fleet.slots).chain(slots);
+    guests::follow(state, hosts);
     let (sequence, needed, recalled) =
-        old.map_or((None, 0, None), |fleet| (fleet.sequence, fleet.needed, fleet.recalled));
+        old.as_ref().map_or((None, 0, None), |fleet| (fleet.sequence, fleet.needed, fleet.recalled));
     let count = |which: fn(&Slot) -> bool| slots.iter().filter(|id| state.slots.get(id).is_some_and(which)).count();
     let (lent, withheld) = (count(Slot::is_lent), count(Slot::is_withheld));
     let fleet = Fleet {
@@ -165,7 +168,8 @@ pub(super) fn returned<'a>(state: &mut State, at: TimeMs, slots: impl Iterator<I
         // What its fleet lends anew it has had in its hands.
         slot.diverged = None;
     });
-    undeclared.into_iter().for_each(|id| state.slots.remove(id));
+    undeclared.iter().for_each(|id| state.slots.remove(id));
+    guests::follow(state, undeclared.into_iter());
 }
 
 /// Changes slots in the same way, and with them what their fleets count of their slots.
@@ -186,11 +190,14 @@ fn change_each<'a>(
     mut to: impl FnMut(&'a SlotId, &mut Slot, &Table<FleetId, Fleet>),
 ) {
     let counted = |slot: &Slot| [slot.is_lent(), slot.is_withheld()].map(isize::from);
+    let mut changed = Vec::new();
+    let has_guests = !state.guests.is_empty();
     let mut counts: Vec<Counts> = Vec::new();
     let fleets = &state.fleets;
     state.slots.change_each(ids, |id, slot| {
         let before = counted(slot);
         to(id, slot, fleets);
+        changed.extend(has_guests.then_some(id));
         let now = counted(slot);
         let Some(fleet) = slot.fleet.as_ref().filter(|_| before != now) else { return };
         // Slots that follow each other are mostly of one fleet.
@@ -201,6 +208,7 @@ fn change_each<'a>(
             (of.lent, of.withheld) = (of.lent + now[0] - before[0], of.withheld + now[1] - before[1]);
         }
     });
+    guests::follow(state, changed.into_iter());
     for of in counts {
         if let Some(fleet) = state.fleets.get_mut(&of.fleet) {
             fleet.lent = fleet.lent.saturating_add_signed(of.lent);
@@ -222,6 +230,7 @@ pub(super) fn agent_joined(state: &mut State, id: &ServerId, mut joined: Server)
     }
     state.slots.note_server(id, Some(&joined));
     state.servers.insert(id.clone(), joined);
+    guests::follow_all(state, id);
 }
 
 pub(super) fn quarantined(state: &mut State, slot: &SlotId, reason: &str) {
@@ -294,6 +303,7 @@ mod tests {
             class: Digest::of(b"c"),
             address: String::new(),
             devices: Vec::new(),
+            guests: false,
         };
         let offered = |fleet: &str, slots: &[&str]| Fact::SlotsOffered {
             fleet: FleetId::parse(fleet).unwrap(),

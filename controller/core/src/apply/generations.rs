@@ -31,7 +31,7 @@ pub(super) fn assigned(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &Sl
         gradient_bytes: None,
     };
     state.executors.insert(id.clone(), executor);
-    state.slots.change(slot, |slot| slot.executor = Some(id.clone()));
+    state.change_slot(slot, |slot| slot.executor = Some(id.clone()));
 }
 
 pub(super) fn ready(
@@ -89,8 +89,8 @@ pub(super) fn gone(
 ) {
     let Some(executor) = state.executors.get(id).cloned() else { return };
     state.executors.remove(id);
-    if state.slots.get(slot).is_some_and(|slot| slot.executor.as_ref() == Some(id)) {
-        state.slots.change(slot, |slot| slot.executor = None);
+    if state.slot(slot).is_some_and(|slot| slot.executor.as_ref() == Some(id)) {
+        state.change_slot(slot, |slot| slot.executor = None);
     }
     let Some(job) = state.live.get_mut(&id.job) else { return };
     job.stragglers.remove(id);

@@ -102,8 +102,8 @@ fn end(state: &mut State, id: &JobId) {
 
 fn release<'a>(state: &mut State, id: &JobId, slots: impl Iterator<Item = &'a SlotId>) {
     for slot in slots {
-        if state.slots.get(slot).is_some_and(|slot| slot.job.as_ref() == Some(id)) {
-            state.slots.change(slot, |slot| slot.job = None);
+        if state.slot(slot).is_some_and(|slot| slot.job.as_ref() == Some(id)) {
+            state.change_slot(slot, |slot| slot.job = None);
         }
     }
 }
@@ -185,7 +185,7 @@ pub(super) fn plan_adopted(
     job.reason = Some(reason.clone());
     release(state, id, before.difference(&next));
     for slot in &next {
-        state.slots.change(slot, |slot| slot.job = Some(id.clone()));
+        state.change_slot(slot, |slot| slot.job = Some(id.clone()));
     }
     let replan = |placement: Placement, slots| Placement { slots, ..placement };
     change_phase(state, id, |phase| match phase {

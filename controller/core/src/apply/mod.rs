@@ -9,6 +9,7 @@
 
 mod fleets;
 mod generations;
+mod guests;
 mod jobs;
 pub(crate) mod version_one;
 
@@ -132,15 +133,16 @@ impl State {
             Fact::SlotQuarantined { slot, reason, .. } => fleets::quarantined(self, slot, reason),
             Fact::SlotRecovered { slot, .. } => fleets::recovered(self, slot),
             Fact::ReplicasDiffered { job, slots, reason, verdict, .. } => {
-                slots.iter().for_each(|slot| fleets::diverged(self, slot, reason));
+                slots.iter().for_each(|slot| fleets::diverged(self, &slot.host(), reason));
                 generations::diverged(self, at, job, verdict);
             }
-            Fact::AgentJoined { server, incarnation, slots, class, address, devices } => {
+            Fact::AgentJoined { server, incarnation, slots, class, address, devices, guests } => {
                 let (incarnation, slots, class) = (*incarnation, *slots, *class);
                 let (address, devices) = (address.clone(), devices.clone());
                 let (reports_through, connected, gone_at) = (0, true, None);
+                let guests = *guests;
                 let joined =
-                    Server { incarnation, reports_through, slots, class, address, connected, gone_at, devices };
+                    Server { incarnation, reports_through, slots, class, address, connected, gone_at, devices, guests };
                 fleets::agent_joined(self, server, joined);
             }
             Fact::AgentGone { server } => fleets::agent_gone(self, at, server),

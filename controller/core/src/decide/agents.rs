@@ -24,8 +24,8 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         return;
     }
     match &record.report {
-        Report::AgentJoined { slots, class, address, devices, quarantined } => {
-            joined(draft, record, *slots, *class, address, devices);
+        Report::AgentJoined { slots, class, address, devices, quarantined, guests } => {
+            joined(draft, record, (*slots, *guests), *class, address, devices);
             quarantined.iter().for_each(|(index, reason)| {
                 quarantine(draft, &SlotId { server: record.server.clone(), index: *index }, reason);
             });
@@ -103,7 +103,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
 fn joined(
     draft: &mut Draft<'_>,
     record: &ReportRecord,
-    slots: u16,
+    (slots, guests): (u16, bool),
     class: Digest,
     address: &str,
     devices: &[SlotDevice],
@@ -113,14 +113,20 @@ fn joined(
     if !same {
         lose_executors(draft, &record.server, &LossNotice::Agent);
     }
+    if !guests {
+        // Whoever has one of them in its plan is to go on without; they are forgotten with the fact.
+        let planned = draft.state.guests_of(&record.server).filter(|(_, slot)| slot.job.is_some());
+        let planned: Vec<SlotId> = planned.map(|(id, _)| id.clone()).collect();
+        reclaim::withdraw(draft, planned.iter(), PlanCause::Lost);
+    }
     let (server, incarnation, address) = (record.server.clone(), record.incarnation, address.to_owned());
-    draft.emit(Fact::AgentJoined { server, incarnation, slots, class, address, devices: devices.to_vec() });
+    draft.emit(Fact::AgentJoined { server, incarnation, slots, class, address, devices: devices.to_vec(), guests });
     let other_kind =
         |id: &SlotId| before.as_ref().is_some_and(|before| Some(before.kind(id.index)) != draft.state.kind(id));
     let unfit: Vec<SlotId> = draft
         .state
-        .slots_of(&record.server)
-        .filter(|(id, slot)| slot.job.is_some() && (id.index >= slots || other_kind(id)))
+        .places_of(&record.server)
+        .filter(|(id, slot)| slot.job.is_some() && (!draft.state.is_present(id) || other_kind(id)))
         .map(|(id, _)| id.clone())
         .collect();
     reclaim::withdraw(draft, unfit.iter(), PlanCause::Lost);
@@ -135,13 +141,13 @@ fn gone(draft: &mut Draft<'_>, server: &ServerId) {
     lose_executors(draft, server, &LossNotice::Lease);
     draft.emit(Fact::AgentGone { server: server.clone() });
     let planned: Vec<SlotId> =
-        draft.state.slots_of(server).filter(|(_, slot)| slot.job.is_some()).map(|(id, _)| id.clone()).collect();
+        draft.state.places_of(server).filter(|(_, slot)| slot.job.is_some()).map(|(id, _)| id.clone()).collect();
     reclaim::withdraw(draft, planned.iter(), PlanCause::Lost);
 }
 
 fn lose_executors(draft: &mut Draft<'_>, server: &ServerId, noticed: &LossNotice) {
     let there: Vec<(SlotId, ExecutorId)> =
-        draft.state.slots_of(server).filter_map(|(id, slot)| Some((id.clone(), slot.executor.clone()?))).collect();
+        draft.state.places_of(server).filter_map(|(id, slot)| Some((id.clone(), slot.executor.clone()?))).collect();
     for (slot, executor) in there {
         lost_newcomer(draft, &executor);
         members::lost(draft, &executor, noticed.clone());
@@ -173,10 +179,13 @@ fn quarantine(draft: &mut Draft<'_>, slot: &SlotId, reason: &str) {
     let Some(known) = draft.state.slot(slot) else { return };
     let (fleet, reason) = (known.fleet.clone(), reason.chars().take(REASON_CHARS_MAX).collect());
     let is_empty = known.executor.is_none();
+    let guest = slot.guest();
+    let beside = draft.state.slot(&guest).filter(|beside| beside.executor.is_none()).map(|_| guest);
     draft.emit(Fact::SlotQuarantined { slot: slot.clone(), fleet: fleet.clone(), reason });
     if is_empty {
         reclaim::withdraw(draft, std::iter::once(slot), PlanCause::Lost);
     }
+    reclaim::withdraw(draft, beside.iter(), PlanCause::Lost);
     // One that was on its way to a fleet in need does not come: another has to.
     if let Some(fleet) = fleet {
         reclaim::surplus(draft, &fleet);
@@ -233,6 +242,8 @@ pub(super) fn slot_taken_back(
     within_ms: Option<u64>,
     seen_at: TimeMs,
 ) {
+    // Who leaves a guest slot by itself leaves because its host's was taken back.
+    let slot = &slot.host();
     let Some(known) = draft.state.slot(slot) else { return };
     let Some(fleet) = known.fleet.clone().filter(|_| known.state != SlotState::Unoffered || known.has_ahead()) else {
         return;

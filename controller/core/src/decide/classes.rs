@@ -33,7 +33,7 @@ pub(super) fn refused(draft: &mut Draft<'_>, number: &ExecutorId, class: Option<
             .is_some_and(|there| draft.state.executor(there).is_some_and(|executor| executor.class.is_some()))
     };
     let same_making = |slot: &&SlotId| **slot == own || !alone && !trains(slot);
-    let of_server = draft.state.slots_of(&own.server).map(|(slot, _)| slot);
+    let of_server = draft.state.places_of(&own.server).map(|(slot, _)| slot);
     // Another one of there may have said it for all of them a moment ago.
     let news = of_server.filter(same_making).filter(|slot| !job.avoids(slot, draft.at));
     let avoided: Vec<SlotId> = news.cloned().collect();

@@ -53,6 +53,13 @@ pub(super) fn put(
 
 /// Whether a slot can belong to this fleet: nobody else has it, and its server, if known, has so many.
 fn can_own(draft: &Draft<'_>, id: &FleetId, slot: &SlotId) -> Done {
+    if slot.is_guest() {
+        return Err(Refusal::Unfit {
+            field: "servers".to_owned(),
+            value: slot.to_string(),
+            expected: "slots of the fleet's own: a guest slot goes with the slot that it is beside".to_owned(),
+        });
+    }
     if let Some(holder) = draft.state.slot(slot).and_then(|slot| slot.fleet.as_ref()).filter(|holder| *holder != id) {
         return Err(Refusal::Exists {
             kind: "slot".to_owned(),
@@ -193,9 +200,9 @@ fn offer_surplus(draft: &mut Draft<'_>, id: &FleetId, may: impl Fn(&Slot) -> boo
 
 /// Hands a reclaimed slot that nobody is on any more to its fleet, unless its server is away.
 pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId, seen_at: TimeMs) {
-    // An agent that was given up may still have a process on it.
+    // An agent that was given up may still have a process on it. One that a guest has left is its host's matter.
     if !draft.state.is_away(&slot.server) {
-        hand_back_of_present(draft, &[slot], seen_at);
+        hand_back_of_present(draft, &[&slot.host()], seen_at);
     }
 }
 
@@ -206,11 +213,12 @@ pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId, seen_at: TimeMs) {
 pub(super) fn hand_back_of_present(draft: &mut Draft<'_>, slots: &[&SlotId], seen_at: TimeMs) {
     let at = draft.at;
     let is_free = |slot: &Slot| slot.executor.is_none() && slot.comes_free();
+    let has_guest = |slot: &SlotId| draft.state.has_guest(slot);
     let (mut free, mut needed) = (Vec::with_capacity(slots.len()), Vec::new());
     // Slots that follow each other are mostly of one fleet.
     let mut last: Option<(&FleetId, bool)> = None;
     for (&slot, known) in slots.iter().zip(draft.state.slots.each(slots.iter().copied())) {
-        let Some(known) = known.filter(|known| is_free(known)) else { continue };
+        let Some(known) = known.filter(|known| is_free(known) && !has_guest(slot)) else { continue };
         let SlotState::Reclaimed { cause, .. } = known.state else { continue };
         free.push(slot);
         let Some(fleet) = known.fleet.as_ref().filter(|_| reclaim::is_lent_again(cause)) else { continue };

@@ -5,7 +5,7 @@
 use crate::policy::Packing;
 use crate::state::slots::Places;
 use crate::state::{SlotKind, State};
-use events_schema::{FleetId, ServerId, SlotId};
+use events_schema::{FleetId, ServerId, SlotId, host_index};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Idle slots, by kind and server.
@@ -78,6 +78,22 @@ impl Idle {
         Self { packing, classes }
     }
 
+    /// Adds the guest slots that are open, those beside jobs whose slots may be shared ([`guests::open`]).
+    pub fn with_guests<'s>(mut self, open: impl Iterator<Item = (&'s SlotId, SlotKind)>) -> Self {
+        for (slot, kind) in open {
+            let class = self.classes.entry(kind).or_default();
+            match class.parts.last_mut().filter(|part| part.server == slot.server) {
+                Some(part) => {
+                    part.slots.set(host_index(slot.index), true);
+                    part.count += 1;
+                    class.count += 1;
+                }
+                None => class.put(&slot.server, false, [host_index(slot.index)].into_iter().collect()),
+            }
+        }
+        self
+    }
+
     /// How many there are, but for those of some servers.
     pub fn count(&self, class: &SlotKind, passed_over: &BTreeSet<ServerId>) -> usize {
         let Some(class) = self.classes.get(class) else { return 0 };
@@ -91,14 +107,14 @@ impl Idle {
     /// Takes up to `count` slots for a job that is on those of `beside` already, none of some servers; `base` of them belong to its fewest.
     pub fn take(
         &mut self,
-        class: &SlotKind,
+        kind: &SlotKind,
         count: usize,
         beside: &BTreeSet<SlotId>,
         base: usize,
         passed_over: &BTreeSet<ServerId>,
     ) -> Vec<SlotId> {
         let mut taken = Vec::new();
-        let Some(class) = self.classes.get_mut(class) else { return taken };
+        let Some(class) = self.classes.get_mut(kind) else { return taken };
         let aside = class.set_aside(passed_over);
         let near: BTreeSet<&ServerId> = beside.iter().map(|slot| &slot.server).collect();
         match self.packing {
@@ -111,7 +127,7 @@ impl Idle {
             }
         }
         class.put_back(aside);
-        taken
+        if kind.guest { taken.iter().map(SlotId::guest).collect() } else { taken }
     }
 }
 
@@ -205,7 +221,7 @@ mod tests {
     use events_schema::fact::Fact;
     use events_schema::{Cell, Digest, TimeMs};
 
-    const KIND: SlotKind = SlotKind { class: Digest([0; 32]), device: false };
+    const KIND: SlotKind = SlotKind { class: Digest([0; 32]), device: false, guest: false };
 
     /// Servers with so many idle slots, and whether their fleet may want them back.
     fn idle(packing: Packing, servers: &[(&str, u16, bool)]) -> Idle {
@@ -247,6 +263,7 @@ mod tests {
             class: KIND.class,
             address: String::new(),
             devices: Vec::new(),
+            guests: false,
         };
         let of = |name: &str, needed: u32, slots: Vec<SlotId>| {
             let fleet = FleetId::parse(name).unwrap();

@@ -20,6 +20,7 @@ mod elsewhere;
 mod failures;
 mod fleets;
 mod generations;
+mod guests;
 mod idle;
 mod jobs;
 mod leaders;

@@ -4,6 +4,7 @@
 //! grows takes what is free by now and the rest with a later plan. Next on the path: `policy/mod.rs`.
 
 use super::Draft;
+use super::guests;
 use super::idle::Idle;
 use super::loans::Loans;
 use super::{ahead, bandwidth, profile, throughput};
@@ -35,6 +36,7 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
         return None;
     }
     choose_policy(draft, policy);
+    guests::let_go(draft, policy);
     let more_wanted_at = ahead::give_back(draft);
     if draft.state.live.is_empty() {
         return more_wanted_at;
@@ -51,14 +53,21 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
     }
     let order = service_order(&problem.view);
     for &index in &order {
-        if plan.shares[index].slots < problem.view.jobs[index].held {
-            shrink(draft, &problem, index, plan.shares[index], profiles.has(index));
+        let (share, known) = (plan.shares[index], &problem.view.jobs[index]);
+        if is_elsewhere(known, share) {
+            // Between a slot and a guest slot a job goes over its checkpoint: what it is to have, it gets when it stands still.
+            shrink(draft, &problem, index, Share { slots: 0, ..share }, profiles.has(index));
+        } else if share.slots < known.held {
+            shrink(draft, &problem, index, share, profiles.has(index));
         } else if !profiles.has(index) {
             profile::settle(draft, &problem, index, plan.shares[index].slots);
         }
     }
     let held = |index: usize| problem.view.jobs[index].held;
-    let mut growing: Vec<usize> = order.into_iter().filter(|&index| plan.shares[index].slots > held(index)).collect();
+    let grows = |index: usize| {
+        plan.shares[index].slots > held(index) && !is_elsewhere(&problem.view.jobs[index], plan.shares[index])
+    };
+    let mut growing: Vec<usize> = order.into_iter().filter(|&index| grows(index)).collect();
     if policy.packing() == Packing::BestFitApart {
         let demand = |index: usize| plan.shares[index].slots - held(index);
         growing.sort_by_key(|&index| (Reverse(problem.view.jobs[index].priority), Reverse(demand(index))));
@@ -67,7 +76,8 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
     growing.sort_by_key(|&index| profiles.has(index));
     // Looked up only if anybody grows: most plans change nothing.
     if !growing.is_empty() {
-        let mut idle = Idle::of(&draft.state, policy.packing());
+        let state = draft.state.clone();
+        let mut idle = Idle::of(&state, policy.packing()).with_guests(guests::open(&state, policy));
         for index in growing {
             grow(draft, &problem, index, plan.shares[index], &mut idle, profiles.has(index));
         }
@@ -75,6 +85,11 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
     let wakes = plan.wake_in_ms.map(|wait_ms| draft.at.plus_ms(wait_ms));
     let others = [bandwidth::tried_again_at(&draft.state, draft.at), profiles.until, more_wanted_at];
     wakes.into_iter().chain(others.into_iter().flatten()).min()
+}
+
+/// Whether a share is of another class than the slots that a job has.
+fn is_elsewhere(job: &JobView, share: Share) -> bool {
+    job.held > 0 && share.slots > 0 && job.class.is_some_and(|class| class != share.class)
 }
 
 /// Says by what is planned from now on, if it is something else than before.
@@ -121,7 +136,7 @@ pub(crate) struct Problem<'a> {
 
 impl<'a> Problem<'a> {
     pub fn of(state: &'a State, at: TimeMs, policy: &dyn Policy) -> Self {
-        let mut problem = Self::of_slots_and_jobs(state, at);
+        let mut problem = Self::of_slots_and_jobs(state, at, policy);
         if policy.knows_quotas() && state.quotas().next().is_some() {
             problem.name_tenants();
         }
@@ -146,27 +161,37 @@ impl<'a> Problem<'a> {
         }
     }
 
-    fn of_slots_and_jobs(state: &'a State, at: TimeMs) -> Self {
+    fn of_slots_and_jobs(state: &'a State, at: TimeMs, policy: &dyn Policy) -> Self {
         // A job of a class that no server has any more is bound to it all the same.
         let of_jobs = state.live.iter().filter_map(|(_, job)| job.class);
         let (mut kinds, mut last) = (BTreeMap::<SlotKind, usize>::new(), None);
         for class in of_jobs {
             if last != Some(class) {
-                kinds.insert(SlotKind { class, device: false }, 0);
+                kinds.insert(SlotKind { class, device: false, guest: false }, 0);
                 last = Some(class);
             }
         }
         let slots = state.noted_slots();
         kinds.extend(slots.totals().map(|(kind, _)| (*kind, 0)));
+        let guests = guests::totals(state, policy);
+        kinds.extend(guests.keys().map(|kind| (*kind, 0)));
         kinds.values_mut().zip(0..).for_each(|(index, at)| *index = at);
         let numbers: BTreeSet<Digest> = kinds.keys().map(|kind| kind.class).collect();
         let numbers: BTreeMap<Digest, usize> = numbers.into_iter().zip(0..).collect();
-        let class =
-            |kind: &SlotKind| ClassView { numeric: numbers[&kind.class], device: kind.device, ..ClassView::default() };
+        let class = |kind: &SlotKind| ClassView {
+            numeric: numbers[&kind.class],
+            device: kind.device,
+            guest: kind.guest,
+            ..ClassView::default()
+        };
         let mut view = View { classes: kinds.keys().map(class).collect(), now_ms: at.0, ..View::default() };
         for (kind, totals) in slots.totals() {
             let class = &mut view.classes[kinds[kind]];
             (class.declared, class.capacity) = (totals.declared, totals.usable);
+        }
+        for (kind, count) in &guests {
+            let class = &mut view.classes[kinds[kind]];
+            (class.declared, class.capacity) = (*count, *count);
         }
         // What is there will not go.
         let stuck = state.executors.leaving().filter(|(_, executor)| executor.stuck);
@@ -179,7 +204,7 @@ impl<'a> Problem<'a> {
             }
         }
         let (lent, loans) = (Lent::of(&view.classes), Loans::of(state, at));
-        let any_device = kinds.keys().any(|kind| kind.device);
+        let any_other = kinds.keys().any(|kind| kind.device || kind.guest);
         view.jobs.reserve(state.live.len());
         let mut jobs = Vec::with_capacity(state.live.len());
         // The class of the last job that is bound to one, its kind without a device and its number: mostly that of the next one.
@@ -187,7 +212,8 @@ impl<'a> Problem<'a> {
         let mut bound = |class: Digest| match last {
             Some((known, kind, numeric)) if known == class => (kind, numeric),
             _ => {
-                let (kind, numeric) = (kinds.get(&SlotKind { class, device: false }).copied(), numbers[&class]);
+                let (kind, numeric) =
+                    (kinds.get(&SlotKind { class, device: false, guest: false }).copied(), numbers[&class]);
                 last = Some((class, kind, numeric));
                 (kind, numeric)
             }
@@ -197,8 +223,8 @@ impl<'a> Problem<'a> {
             let of_slot = || job.slots().first().and_then(|slot| state.kind(slot)).and_then(|kind| kinds.get(&kind));
             let class = match job.class {
                 _ if job.slots().is_empty() => None,
-                // Where there are no devices, the class that it is bound to is its kind.
-                Some(_) if !any_device => of_job,
+                // Where there are neither devices nor guest slots, the class that it is bound to is its kind.
+                Some(_) if !any_other => of_job,
                 // Slots of a server that is forgotten are of the class that the job is bound to.
                 _ => of_slot().copied().or(of_job),
             };

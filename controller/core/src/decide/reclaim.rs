@@ -94,6 +94,11 @@ fn have_back(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
     let lent: Vec<&SlotId> = known.filter(goes_back).map(|(slot, _)| slot).collect();
     draft.emit_of_each(&lent, |slot, known| reclaimed(slot, known, asked));
     withdraw(draft, lent.iter().copied(), PlanCause::Reclaimed);
+    let guests: Vec<SlotId> = match draft.state.guests.is_empty() {
+        true => Vec::new(),
+        false => lent.iter().map(|slot| slot.guest()).filter(|guest| draft.state.guests.contains(guest)).collect(),
+    };
+    withdraw(draft, guests.iter(), PlanCause::Reclaimed);
     let (mut left, mut there) = (Vec::new(), Vec::with_capacity(lent.len()));
     // Slots of a server stand side by side.
     let mut last: Option<(&ServerId, bool)> = None;
@@ -106,6 +111,8 @@ fn have_back(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
             there.push(slot);
         }
     }
+    let on_guests = guests.iter().filter_map(|guest| draft.state.slot(guest)?.executor.as_ref());
+    left.extend(on_guests.map(|executor| executor.job.clone()));
     // An executor that the plan let go already has to be faster now.
     left.iter().for_each(|job| draft.touch(job));
     hand_back_of_present(draft, &there, asked.seen_at);
@@ -139,10 +146,10 @@ fn claim_those_on_their_way(draft: &mut Draft<'_>, slots: &[SlotId], asked: Aske
 
 /// Of a slot that is on its way: whoever is on it may have to be faster.
 fn say_again(draft: &mut Draft<'_>, slot: &SlotId, asked: Asked) {
-    let executor = draft.state.slot(slot).and_then(|known| known.executor.as_ref());
-    let job = executor.map(|executor| executor.job.clone());
+    let on = |place: &SlotId| Some(draft.state.slot(place)?.executor.as_ref()?.job.clone());
+    let jobs = [on(slot), on(&slot.guest())];
     reclaim(draft, slot, asked);
-    job.iter().for_each(|job| draft.touch(job));
+    jobs.iter().flatten().for_each(|job| draft.touch(job));
 }
 
 /// Takes slots out of the plans that have them. A job that would fall below its minimum gets idle slots instead, or gives
@@ -150,6 +157,7 @@ fn say_again(draft: &mut Draft<'_>, slot: &SlotId, asked: Asked) {
 pub(super) fn withdraw<'s>(draft: &mut Draft<'_>, slots: impl Iterator<Item = &'s SlotId> + Clone, cause: PlanCause) {
     let mut by_job: BTreeMap<JobId, BTreeSet<SlotId>> = BTreeMap::new();
     for (slot, known) in slots.clone().zip(draft.state.slots.each(slots)) {
+        let known = known.or_else(|| draft.state.guests.get(slot));
         if let Some(job) = known.and_then(|known| known.job.clone()) {
             by_job.entry(job).or_default().insert(slot.clone());
         }
@@ -165,11 +173,12 @@ pub(super) fn withdraw<'s>(draft: &mut Draft<'_>, slots: impl Iterator<Item = &'
         if next.len() < min && !suspending {
             let missing = min - next.len();
             let kind = next.iter().chain(&lost).find_map(|slot| draft.state.kind(slot));
-            let bound = job.class.map(|class| SlotKind { class, device: job.spec.needs_device() });
+            let bound = job.class.map(|class| SlotKind { class, device: job.spec.needs_device(), guest: false });
             // A slot that is lost because it is no device any more says nothing of what the job needs.
             let of = |kind: SlotKind| SlotKind {
                 class: job.class.unwrap_or(kind.class),
                 device: kind.device || job.spec.needs_device(),
+                guest: kind.guest,
             };
             let class = kind.map(of).or(bound);
             let idle = idle.get_or_insert_with(|| Idle::of(&draft.state, Packing::default()));

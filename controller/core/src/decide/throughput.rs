@@ -10,9 +10,9 @@ use crate::limits::NEWS_OF_SPEED_PERCENT;
 use crate::policy::gain;
 use crate::policy::speeds::SpeedCurve;
 use crate::state::{Job, State};
-use events_schema::JobId;
 use events_schema::fact::Fact;
 use events_schema::stride::Stride;
+use events_schema::{JobId, SlotId};
 use std::collections::BTreeMap;
 
 /// Speed of a step of one microsecond, so that one of ten minutes still has four digits.
@@ -23,6 +23,10 @@ const SPEED_OF_ONE_US: u64 = 1_000_000_000_000;
 pub(super) fn measured(draft: &mut Draft<'_>, id: &JobId, (members, stride): (u16, Stride), step_us: u64) {
     let Some(job) = draft.state.job(id).filter(|_| draft.state.measures_speeds()) else { return };
     let Some(placement) = job.placement() else { return };
+    // How fast a guest is, its hosts say.
+    if placement.slots.first().is_some_and(SlotId::is_guest) {
+        return;
+    }
     // What the job waits for is one's link, and no matter of its size.
     if slow_members::of_links(job).next().is_some() {
         return;

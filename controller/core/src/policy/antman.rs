@@ -13,9 +13,12 @@
 //!
 //! Which of the two a job is stands in its queue, as a fact, so a policy remembers nothing.
 //!
-//! Left out, because a slot is a whole device with one job on it: several jobs on a GPU, and so the candidates by utilization (M = 80 % over 10 s), memory
-//! and computing in steps beside a guaranteed job, and the trial of memory among opportunistic ones. Where the paper slows opportunistic jobs down in
-//! place, here they have fewer slots, or none. Quotas count slots of all kinds together. The paper estimates how long a job would wait; here it has waited.
+//! 5. *Sharing*: where servers have guest slots an opportunistic job that finds no idle slots shares those of guaranteed jobs, one beside each, and one
+//!    that has to give way goes on there. It goes to slots of its own when it is upgraded, or when all that it asked for are idle; else it stays until it
+//!    ends. What it gets of the time is its agent's matter (`workers/agent-core/src/sharing.rs`).
+//!
+//! Left out: candidates by utilization (M = 80 % over 10 s), memory in steps beside a guaranteed job, and the trial of memory among opportunistic ones.
+//! Quotas count slots of all kinds together, and no guest slots. The paper estimates how long a job would wait; here it has waited.
 
 use super::allotment::ordered;
 use super::{Gangs, Plan, Policy, QueueMove, Share, View, Wait};
@@ -23,6 +26,8 @@ use super::{Gangs, Plan, Policy, QueueMove, Share, View, Wait};
 /// How long a job waits for its tenant's quota until it becomes opportunistic: ten minutes, of the order of the production cluster's mean queueing
 /// after AntMan (550 s, table 4).
 pub const PATIENCE_MS: u64 = 600_000;
+/// The queue of guaranteed jobs.
+const GUARANTEED: u8 = 0;
 /// The queue of opportunistic jobs; all others are guaranteed.
 pub(super) const OPPORTUNISTIC: u8 = 1;
 /// Plans that are made of a plan's own outcome: an upgrade is one more.
@@ -57,6 +62,10 @@ impl Policy for Antman {
 
     fn knows_quotas(&self) -> bool {
         true
+    }
+
+    fn shared_queue(&self) -> Option<u8> {
+        Some(GUARANTEED)
     }
 }
 
@@ -119,6 +128,21 @@ impl Draft<'_> {
         self.view.jobs[job].class.filter(|_| self.view.jobs[job].held > 0)
     }
 
+    /// Whether a job runs on guest slots.
+    fn is_guest(&self, job: usize) -> bool {
+        self.runs(job).is_some_and(|class| self.view.classes[class].guest)
+    }
+
+    /// The guest slots with most room that an opportunistic job could have, if there are so many: beside guaranteed jobs.
+    fn guest_class(&self, job: usize, slots: u16) -> Option<usize> {
+        let known = &self.view.jobs[job];
+        let suits = |class: &usize| {
+            let of = &self.view.classes[*class];
+            of.guest && known.numeric.is_none_or(|bound| bound == of.numeric) && (of.device || !known.device)
+        };
+        self.view.roomiest((0..self.view.classes.len()).filter(suits), &self.gangs.pool, slots)
+    }
+
     fn is_opportunistic(&self, job: usize) -> bool {
         self.queues[job] == OPPORTUNISTIC
     }
@@ -141,7 +165,7 @@ impl Draft<'_> {
         let mut kept = Vec::new();
         for &job in order {
             let Some(class) = self.runs(job).filter(|_| !self.is_opportunistic(job)) else { continue };
-            if !self.has_quota(job) {
+            if !self.has_quota(job) || self.is_guest(job) {
                 self.queues[job] = OPPORTUNISTIC;
                 continue;
             }
@@ -170,7 +194,9 @@ impl Draft<'_> {
     /// Opportunistic jobs that are complete and for which there is quota.
     fn upgrade(&mut self, order: &[usize]) {
         for &job in order {
-            let Some(class) = self.runs(job).filter(|_| self.is_opportunistic(job)) else { continue };
+            let Some(class) = self.runs(job).filter(|_| self.is_opportunistic(job) && !self.is_guest(job)) else {
+                continue;
+            };
             let known = &self.view.jobs[job];
             let is_complete = known.held >= known.asked() && known.priority >= 0;
             if is_complete && self.has_quota(job) && self.gangs.keep(class, known.asked()) {
@@ -186,7 +212,8 @@ impl Draft<'_> {
         for &job in order {
             let known = &self.view.jobs[job];
             let is_waiting = known.held == 0 || self.queues[job] != OPPORTUNISTIC && self.shares[job].slots == 0;
-            if !is_waiting || known.priority < 0 {
+            // Who shares others' slots for want of quota, and not by its own wish, is still one of its tenant's jobs in order.
+            if !(is_waiting || self.is_guest(job)) || known.priority < 0 {
                 continue;
             }
             if let Some((ahead, _)) = self.head[known.tenant] {
@@ -210,25 +237,21 @@ impl Draft<'_> {
         }
     }
 
-    /// What is left goes to opportunistic jobs: those that run, then those that wait, each its fewest; then up to what they asked for. Says
-    /// after how long somebody else becomes one.
+    /// What is left goes to opportunistic jobs: those that run, then those that wait, each its fewest; then up to what they asked for. Who finds no slots of
+    /// its own shares those of guaranteed jobs. Says after how long somebody else becomes one.
     fn share_the_rest(&mut self, order: &[usize]) -> Option<u64> {
         let mut wake_in_ms: Option<u64> = None;
+        let mut opportunistic: Vec<usize> = Vec::new();
         for &job in order {
-            let known = &self.view.jobs[job];
             let Some(class) = self.runs(job).filter(|_| self.is_opportunistic(job)) else { continue };
-            if self.shares[job].slots == 0 && self.gangs.keep(class, known.min) {
-                self.shares[job] = Share { class, slots: known.min, waits: None };
-            } else {
-                self.shares[job].waits = Some(self.missing(job));
+            if self.shares[job].slots == 0 {
+                self.keep_opportunistic(job, class);
+                opportunistic.push(job);
             }
         }
         for &job in order {
             let known = &self.view.jobs[job];
-            if self.shares[job].slots > 0 {
-                continue;
-            }
-            if known.held > 0 && self.is_opportunistic(job) {
+            if self.shares[job].slots > 0 || known.held > 0 && self.is_opportunistic(job) {
                 continue;
             }
             let is_one = self.is_opportunistic(job) || known.priority < 0;
@@ -241,10 +264,12 @@ impl Draft<'_> {
             if !(is_one || waits_for_quota && (has_none || left_ms == 0)) {
                 continue;
             }
-            match self.view.roomiest(self.view.suiting(job), &self.gangs.pool, known.min) {
+            let own = self.view.roomiest(self.view.suiting(job), &self.gangs.pool, known.min);
+            match own.or_else(|| self.guest_class(job, known.min)) {
                 Some(class) if self.gangs.keep(class, known.min) => {
                     self.shares[job] = Share { class, slots: known.min, waits: None };
                     self.queues[job] = OPPORTUNISTIC;
+                    opportunistic.push(job);
                 }
                 _ => {
                     let missing = self.missing(job);
@@ -252,17 +277,49 @@ impl Draft<'_> {
                 }
             }
         }
-        for &job in order {
-            if self.is_opportunistic(job) && self.shares[job].slots > 0 {
+        opportunistic.sort_by_key(|job| order.iter().position(|other| other == job));
+        for &job in &opportunistic {
+            if self.shares[job].slots > 0 {
                 self.grow(job);
             }
         }
+        opportunistic.into_iter().for_each(|job| self.move_up(job));
         for (job, share) in self.shares.iter_mut().enumerate() {
             if share.slots == 0 {
                 share.waits.get_or_insert(Wait::Slots(u32::from(self.view.jobs[job].min).max(1)));
             }
         }
         wake_in_ms
+    }
+
+    /// An opportunistic job keeps its fewest where it runs; one that has to make way for a guaranteed job goes on as a guest, if it can.
+    fn keep_opportunistic(&mut self, job: usize, class: usize) {
+        let min = self.view.jobs[job].min;
+        let found = if self.gangs.keep(class, min) {
+            Some(class)
+        } else {
+            self.guest_class(job, min).filter(|&guest| self.gangs.keep(guest, min))
+        };
+        self.shares[job] = match found {
+            Some(class) => Share { class, slots: min, waits: None },
+            None => Share { waits: Some(self.missing(job)), ..Share::default() },
+        };
+    }
+
+    /// A guest goes to slots of its own when there are all that it asked for, and nobody else has any use of them. It goes over its checkpoint, so not at once
+    /// after another move.
+    fn move_up(&mut self, job: usize) {
+        let (known, Share { class, slots, .. }) = (&self.view.jobs[job], self.shares[job]);
+        if !self.is_guest(job) || !self.view.classes[class].guest || slots == 0 || !known.settled {
+            return;
+        }
+        let asked = known.asked();
+        if let Some(own) = self.view.roomiest(self.view.suiting(job), &self.gangs.pool, asked)
+            && self.gangs.keep(own, asked)
+        {
+            self.gangs.pool[class] += u32::from(slots);
+            self.shares[job] = Share { class: own, slots: asked, waits: None };
+        }
     }
 
     /// What a job that gets nothing lacks of its fewest.
@@ -376,6 +433,54 @@ mod tests {
         assert_eq!(planned(&view(8, 4, &jobs)), (vec![2, 4, 2], vec![(1, OPPORTUNISTIC)]), "who fits stays");
         let wanted = [job(1, 6, 6), gang(job(0, 4, 0))];
         assert_eq!(planned(&view(8, 4, &wanted)), (vec![4, 4], vec![(0, OPPORTUNISTIC)]));
+    }
+
+    /// With so many guest slots beside guaranteed jobs.
+    fn shared(capacity: u32, guests: u32, quota: u32, jobs: &[JobView]) -> View {
+        let mut view = view(capacity, quota, jobs);
+        view.classes.push(ClassView { capacity: guests, declared: guests, guest: true, ..ClassView::default() });
+        view
+    }
+
+    /// The classes of those that have slots: 0 of its own, 1 others'.
+    fn classes(view: &View) -> Vec<Option<usize>> {
+        Antman.plan(view).shares.iter().map(|share| (share.slots > 0).then_some(share.class)).collect()
+    }
+
+    #[test]
+    fn who_finds_no_idle_slot_shares_those_of_guaranteed_jobs() {
+        let jobs = [job(0, 4, 4), gang(job(1, 4, 0)), gang(job(1, 4, 0))];
+        let view = shared(8, 4, 8, &jobs);
+        assert_eq!(planned(&view), (vec![4, 4, 4], vec![(1, OPPORTUNISTIC), (2, OPPORTUNISTIC)]));
+        assert_eq!(classes(&view), [Some(0), Some(0), Some(1)], "idle ones first");
+        // Jobs of a tenant with quota that wait for room share nobody's: they are to run alone.
+        assert_eq!(planned(&shared(4, 4, 8, &[job(0, 4, 4), job(0, 4, 0)])).0, [4, 0]);
+    }
+
+    #[test]
+    fn who_has_to_make_way_goes_on_beside_a_guaranteed_job() {
+        let makes_way = opportunistic(gang(job(1, 4, 4)));
+        let view = shared(8, 4, 8, &[job(0, 4, 4), makes_way, gang(job(0, 4, 0))]);
+        assert_eq!(classes(&view), [Some(0), Some(1), Some(0)]);
+        assert_eq!(classes(&shared(8, 3, 8, &view.jobs)), [Some(0), None, Some(0)], "as a whole or not at all");
+    }
+
+    #[test]
+    fn a_guest_is_upgraded_onto_slots_of_its_own_or_moves_there_when_they_are_idle() {
+        let guest = |tenant, settled| {
+            let of = opportunistic(job(tenant, 4, 4));
+            JobView { class: Some(1), numeric: Some(0), settled, ..of }
+        };
+        let upgraded = shared(8, 4, 8, &[job(0, 4, 4), guest(0, false)]);
+        assert_eq!((classes(&upgraded), planned(&upgraded).1), (vec![Some(0), Some(0)], vec![(1, 0)]));
+        let moved = shared(8, 4, 8, &[job(0, 4, 4), guest(1, true)]);
+        assert_eq!((classes(&moved), planned(&moved).1), (vec![Some(0), Some(0)], vec![]));
+        assert_eq!(
+            classes(&shared(8, 4, 8, &[job(0, 4, 4), guest(1, false)])),
+            [Some(0), Some(1)],
+            "it moved just now"
+        );
+        assert_eq!(classes(&shared(7, 4, 8, &[job(0, 4, 4), guest(1, true)])), [Some(0), Some(1)], "not all are there");
     }
 
     #[test]

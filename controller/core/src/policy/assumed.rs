@@ -29,6 +29,10 @@ impl Policy for WithAssumedSpeeds {
         self.0.knows_quotas()
     }
 
+    fn shared_queue(&self) -> Option<u8> {
+        self.0.shared_queue()
+    }
+
     fn is_told_measured_speeds(&self) -> bool {
         false
     }

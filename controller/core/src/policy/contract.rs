@@ -77,13 +77,33 @@ fn any_view() -> impl Strategy<Value = View> {
             .enumerate()
             .map(|(numeric, &(free, away))| {
                 let capacity = held(numeric) + free;
-                ClassView { capacity, declared: capacity + away, numeric, device: false }
+                ClassView { capacity, declared: capacity + away, numeric, device: false, guest: false }
             })
             .collect();
         // What nobody goes by is left out of what a failure prints.
         let curves = if jobs.iter().any(|job| job.curve.is_some()) { curves } else { Vec::new() };
         let tenants = quotas.into_iter().map(|quota| TenantView { quota }).collect();
         View { classes, jobs, curves, tenants, now_ms, ..View::default() }
+    })
+}
+
+/// A view in which every class has guest slots beside it, and some opportunistic jobs that run are on those.
+fn any_shared_view() -> impl Strategy<Value = View> {
+    let of_jobs = proptest::collection::vec((any::<bool>(), any::<bool>()), 12);
+    (any_view(), of_jobs, proptest::collection::vec(0u32..8, 2)).prop_map(|(mut view, of_jobs, open)| {
+        let own = view.classes.len();
+        for (numeric, open) in open.into_iter().enumerate() {
+            view.classes.push(ClassView { capacity: open, declared: open, numeric, device: false, guest: true });
+        }
+        for (job, (is_opportunistic, is_guest)) in view.jobs.iter_mut().zip(of_jobs) {
+            job.service.queue = u8::from(is_opportunistic);
+            let Some(class) = job.class.filter(|_| is_opportunistic && is_guest && job.held > 0) else { continue };
+            (job.class, job.numeric) = (Some(class + own), Some(class));
+            view.classes[class].capacity -= u32::from(job.held);
+            view.classes[class + own].capacity += u32::from(job.held);
+            view.classes[class + own].declared += u32::from(job.held);
+        }
+        view
     })
 }
 
@@ -109,7 +129,7 @@ fn after(view: &View, plan: &Plan) -> View {
         }
         job.held = share.slots;
         job.class = if share.slots > 0 { Some(share.class) } else { job.class };
-        job.numeric = job.class;
+        job.numeric = job.class.map(|class| view.classes[class].numeric);
     }
     for moved in &plan.moves {
         let service = &mut again.jobs[moved.job].service;
@@ -178,6 +198,41 @@ proptest! {
             prop_assert!(next.moves.is_empty(), "{} moves {:?} again", policy.name(), next.moves);
             again.jobs.iter_mut().for_each(|job| job.settled = false);
             is_stable(policy.name(), &view, &plan, &policy.plan(&again))?;
+        }
+    }
+
+    /// Where slots are shared: guaranteed jobs have slots of their own alone, and what they would have if nobody shared any.
+    #[test]
+    fn guests_take_nothing_from_guaranteed_jobs_and_plans_stay(view in any_shared_view()) {
+        let policy = policy_by_name("antman").unwrap();
+        let plan = policy.plan(&view);
+        let mut used = vec![0u32; view.classes.len()];
+        for (job, share) in view.jobs.iter().zip(&plan.shares) {
+            prop_assert!(share.slots == 0 || (job.min..=job.max).contains(&share.slots), "{share:?} for {job:?}");
+            let numeric = view.classes[share.class].numeric;
+            prop_assert!(share.slots == 0 || job.numeric.is_none_or(|class| class == numeric), "{share:?} for {job:?}");
+            used[share.class] += u32::from(share.slots);
+        }
+        for (class, used) in view.classes.iter().zip(&used) {
+            prop_assert!(*used <= class.capacity, "{used} of {class:?}");
+        }
+        let mut again = after(&view, &plan);
+        let is_guest = |job: &JobView| job.held > 0 && job.class.is_some_and(|class| view.classes[class].guest);
+        let guaranteed = |job: &JobView| job.service.queue != OPPORTUNISTIC;
+        prop_assert!(again.jobs.iter().all(|job| !(is_guest(job) && guaranteed(job))), "a guaranteed job shares");
+        let next = policy.plan(&again);
+        is_stable("antman", &view, &plan, &next)?;
+        prop_assert!(next.moves.is_empty(), "moves {:?} again", next.moves);
+        prop_assert!(next.shares.iter().zip(&plan.shares).all(|(next, first)| next.slots == 0 || next.class == first.class), "goes to and fro between its own slots and others'");
+        again.jobs.iter_mut().for_each(|job| job.settled = false);
+        is_stable("antman", &view, &plan, &policy.plan(&again))?;
+        if view.jobs.iter().all(|job| !is_guest(job)) {
+            let mut alone = view.clone();
+            alone.classes.truncate(2);
+            let without = policy.plan(&alone);
+            for (at, job) in again.jobs.iter().enumerate().filter(|(_, job)| guaranteed(job) && job.held > 0) {
+                prop_assert_eq!(without.shares[at].slots, job.held, "job {} has less because of guests", at);
+            }
         }
     }
 

@@ -34,6 +34,10 @@ impl Policy for WithLending {
         self.policy.knows_quotas()
     }
 
+    fn shared_queue(&self) -> Option<u8> {
+        self.policy.shared_queue()
+    }
+
     fn is_told_measured_speeds(&self) -> bool {
         self.policy.is_told_measured_speeds()
     }

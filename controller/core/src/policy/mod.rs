@@ -67,6 +67,11 @@ pub trait Policy: Send + Sync {
         false
     }
 
+    /// The queue of the jobs whose slots are shared with others, if any are. The view then has the guest slots beside such jobs, as classes of their own.
+    fn shared_queue(&self) -> Option<u8> {
+        None
+    }
+
     /// Whether it is told how fast jobs were measured to be, where that is known; otherwise all speeds are assumed, and none are measured.
     fn is_told_measured_speeds(&self) -> bool {
         true
@@ -181,6 +186,8 @@ pub struct ClassView {
     pub numeric: usize,
     /// Whether its slots are devices.
     pub device: bool,
+    /// Whether its slots are guest slots: places beside jobs that run and may be shared with ([`Policy::shared_queue`]).
+    pub guest: bool,
 }
 
 /// Who submits jobs.
@@ -280,12 +287,14 @@ impl View {
         Speeds::new(of.max, of.curve.and_then(|place| self.curves.get(place)))
     }
 
-    /// Whether a job may have slots of a class: those it has now, or before it has any, whatever has what it needs.
+    /// Whether a job may have slots of a class: those it has now, or before it has any slot of its own, whatever has what it needs and is no guest slot.
     #[must_use]
     pub fn suits(&self, job: usize, class: usize) -> bool {
         let (job, of) = (&self.jobs[job], &self.classes[class]);
-        match job.class.filter(|_| job.held > 0) {
+        match job.class.filter(|&held| job.held > 0 && !self.classes[held].guest) {
             Some(held) => held == class,
+            // A guest goes to a slot of its own where a policy says so, and nobody by itself to a guest slot.
+            None if of.guest => false,
             None => job.numeric.is_none_or(|bound| bound == of.numeric) && (of.device || !job.device),
         }
     }

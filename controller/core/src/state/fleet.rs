@@ -11,7 +11,7 @@ use events_schema::command::{OfferMode, Recall};
 use events_schema::device::SlotDevice;
 use events_schema::fact::ReclaimCause;
 use events_schema::orders::LINK_FAST_BYTES_PER_S;
-use events_schema::{Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TimeMs};
+use events_schema::{Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TimeMs, host_index, is_guest_index};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeSet;
 
@@ -121,6 +121,13 @@ pub struct Server {
     #[n(7)]
     #[cbor(skip_if = "Vec::is_empty")]
     pub devices: Vec<SlotDevice>,
+    /// Whether each of its slots has a guest slot.
+    #[cbor(n(8), default, skip_if = "is_not")]
+    pub guests: bool,
+}
+
+fn is_not(said: &bool) -> bool {
+    !*said
 }
 
 /// How fast a server's link to others was when it was last found to be slow.
@@ -165,24 +172,27 @@ pub struct SlotKind {
     pub class: Digest,
     /// Whether the slot is a device.
     pub device: bool,
+    /// Whether it is a guest slot. Those come after all others.
+    pub guest: bool,
 }
 
 impl Server {
     /// Whether something can be started on a slot of it.
     pub(crate) fn has(&self, index: u16) -> bool {
-        self.connected && index < self.slots
+        self.connected && host_index(index) < self.slots && (self.guests || !is_guest_index(index))
     }
 
     /// The device that a slot of it is.
     #[must_use]
     pub fn device(&self, index: u16) -> Option<&SlotDevice> {
-        self.devices.get(usize::from(index))
+        self.devices.get(usize::from(host_index(index)))
     }
 
     /// What a job can find on a slot of it.
     #[must_use]
     pub fn kind(&self, index: u16) -> SlotKind {
-        SlotKind { class: self.class, device: self.device(index).is_some() }
+        let (class, device) = (self.class, self.device(index).is_some());
+        SlotKind { class, device, guest: is_guest_index(index) }
     }
 }
 

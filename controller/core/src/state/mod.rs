@@ -86,6 +86,10 @@ pub struct State {
     #[n(18)]
     #[cbor(default, skip_if = "Table::is_empty")]
     pub(crate) pasts: Table<FleetId, Past>,
+    /// The guest slots beside declared slots, of servers that have them. They count nowhere as slots.
+    #[n(19)]
+    #[cbor(default, skip_if = "Table::is_empty")]
+    pub(crate) guests: Table<SlotId, Slot>,
 }
 
 /// Looking a job up costs about as much as passing so many by.
@@ -175,6 +179,7 @@ impl State {
             tenants: Table::new(),
             links: Table::new(),
             pasts: Table::new(),
+            guests: Table::new(),
         }
     }
 
@@ -309,10 +314,39 @@ impl State {
         self.slots.iter()
     }
 
-    /// One slot.
+    /// One slot, or guest slot.
     #[must_use]
     pub fn slot(&self, slot: &SlotId) -> Option<&Slot> {
-        self.slots.get(slot)
+        if slot.is_guest() { self.guests.get(slot) } else { self.slots.get(slot) }
+    }
+
+    /// Changes who has a slot, or guest slot, or is on it; nothing if it is not there.
+    pub(crate) fn change_slot(&mut self, slot: &SlotId, to: impl FnOnce(&mut Slot)) {
+        match slot.is_guest() {
+            true => self.guests.get_mut(slot).map(to),
+            false => self.slots.change(slot, to),
+        };
+    }
+
+    /// All guest slots.
+    pub fn guests(&self) -> impl Iterator<Item = (&SlotId, &Slot)> {
+        self.guests.iter()
+    }
+
+    /// The guest slots of one server.
+    pub fn guests_of<'a>(&'a self, server: &ServerId) -> impl Iterator<Item = (&'a SlotId, &'a Slot)> + use<'a> {
+        let from = SlotId { server: server.clone(), index: 0 };
+        self.guests.range_from(Bound::Included(&from)).take_while(move |(id, _)| id.server == from.server)
+    }
+
+    /// The slots of one server, and its guest slots: wherever something may be on it.
+    pub fn places_of<'a>(&'a self, server: &ServerId) -> impl Iterator<Item = (&'a SlotId, &'a Slot)> + use<'a> {
+        self.slots_of(server).chain(self.guests_of(server))
+    }
+
+    /// Whether somebody is on the guest slot beside a slot.
+    pub(crate) fn has_guest(&self, host: &SlotId) -> bool {
+        !self.guests.is_empty() && self.guests.get(&host.guest()).is_some_and(|guest| guest.executor.is_some())
     }
 
     /// The slots of one server.

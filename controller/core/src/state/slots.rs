@@ -51,7 +51,7 @@ impl Host {
     }
 
     fn kind(&self, index: u16) -> SlotKind {
-        SlotKind { class: self.class, device: u32::from(index) < self.devices }
+        SlotKind { class: self.class, device: u32::from(index) < self.devices, guest: false }
     }
 
     /// Whether something can be started on a slot of it.
@@ -88,7 +88,8 @@ impl OfServer {
         let kinds = host.map(|host| {
             let there = self.idle.clone().cut(host.slots).0;
             let (devices, others) = there.cut(host.devices);
-            [(true, devices), (false, others)].map(|(device, places)| (SlotKind { class: host.class, device }, places))
+            let kind = |device| SlotKind { class: host.class, device, guest: false };
+            [(true, devices), (false, others)].map(|(device, places)| (kind(device), places))
         });
         kinds.into_iter().flatten().filter(|(_, places)| !places.is_empty())
     }
@@ -588,6 +589,7 @@ mod tests {
             connected: change > 8,
             gone_at: None,
             devices: vec![device; usize::from(slots / 2)],
+            guests: false,
         }
     }
 }

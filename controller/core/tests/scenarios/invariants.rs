@@ -98,6 +98,7 @@ fn breaks(world: &World, job: &JobId) -> Vec<Break> {
         class: Digest::of(b"other"),
         address: String::new(),
         devices: Vec::new(),
+        guests: false,
     };
     let (number, executor) = world.state.executors().next().unwrap();
     let taken = Fact::ExecutorAssigned { executor: number.clone(), slot: slot("b", 1) };
@@ -115,6 +116,16 @@ fn breaks(world: &World, job: &JobId) -> Vec<Break> {
     if let Fact::GenerationProposed { proposal, .. } = &mut together {
         proposal.stride = Stride::of(2);
     }
+    let mut shared = joined.clone();
+    if let Fact::AgentJoined { class, guests, .. } = &mut shared {
+        (*class, *guests) = (Digest::of(b"class"), true);
+    }
+    // On a slot and on the one beside it.
+    let mut twice = planned(job, &[]);
+    if let Fact::PlanAdopted { slots, .. } = &mut twice {
+        slots.extend(world.state.job(job).unwrap().slots().iter().cloned());
+        slots.push(slots.iter().find(|slot| slot.server == server("b")).unwrap().guest());
+    }
     vec![
         breaks("a slot has at most one owner", vec![taken]),
         breaks("no slot is used outside a loan", vec![returned("a", 0)]),
@@ -126,7 +137,8 @@ fn breaks(world: &World, job: &JobId) -> Vec<Break> {
         breaks("a generation's batch is within its job's range", vec![together]),
         breaks("generations are numbered upwards", vec![proposed(job, 0, 3)]),
         breaks("checkpoints ascend and are bounded", vec![checkpoint(job, 9), checkpoint(job, 8)]),
-        breaks("a job runs on one numeric class", vec![joined]),
+        breaks("a job runs on one numeric class", vec![joined.clone()]),
+        Break { invariant: "a guest slot goes with its host", before: vec![shared], facts: vec![twice] },
         Break { invariant: FREED, before: vec![gone, reclaimed("b", 1)], facts: vec![returned("b", 1)] },
         Break { invariant: "an executor's number is never used again", before: vec![left], facts: vec![again] },
     ]

@@ -13,6 +13,7 @@ mod divergence;
 mod elsewhere;
 mod fleets;
 mod gangs;
+mod guests;
 mod invariants;
 mod jobs;
 mod many;

@@ -37,6 +37,7 @@ impl Brain {
             address: String::new(),
             devices,
             quarantined: Default::default(),
+            guests: false,
         });
         brain.command(Command::RegisterDataset { dataset: dataset("digits") });
         let (fleet, slots) = (FleetId::parse("local").unwrap(), (0..slots).map(|index| slot("local", index)).collect());

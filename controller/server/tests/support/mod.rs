@@ -196,6 +196,7 @@ impl Agent {
             address: "http://127.0.0.1:1".to_owned(),
             devices: Vec::new(),
             quarantined: Default::default(),
+            guests: false,
         };
         self.report(1, report).await;
     }

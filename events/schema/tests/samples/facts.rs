@@ -102,6 +102,7 @@ pub fn facts() -> Vec<Fact> {
             class: Digest([0x66; 32]),
             address: "http://10.0.0.1:7002".to_owned(),
             devices: Vec::new(),
+            guests: false,
         },
         AgentGone { server: server() },
         ReportsTaken { server: server(), incarnation: 12, through: 99 },

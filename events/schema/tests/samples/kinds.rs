@@ -76,7 +76,7 @@ kinds! {
     SCHEDULE_SHAPES = schedule_shape_kind of ScheduleShape { Constant, Step, Cosine, Linear }
     AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat, Progress, LinkMeasured }
     CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive, MeasureLink }
-    TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop, Trace, Deadline }
+    TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop, Trace, Deadline, Share }
     FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive, Progress, Span, LastWords }
     EXECUTOR_HOPS = executor_hop_kind of ExecutorHop { Prepare, Join, Boundary }
     PHASES = phase_kind of Phase {

@@ -5,6 +5,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+mod agents;
 mod facts;
 mod kinds;
 mod orders;
@@ -236,6 +237,7 @@ fn reports() -> Vec<Report> {
             address: "http://127.0.0.1:7002".to_owned(),
             devices: Vec::new(),
             quarantined: [].into(),
+            guests: false,
         },
         AgentGone,
         report_of_ready(),
@@ -425,6 +427,7 @@ fn to_executor() -> Vec<ToExecutor> {
         ToExecutor::Stop,
         ToExecutor::Trace(trace()),
         ToExecutor::Deadline { within_ms: 500 },
+        ToExecutor::Share { thousandths: 100 },
     ]
 }
 
@@ -582,17 +585,7 @@ pub fn all() -> Vec<Sample> {
     let without = JobOrder { spec: Box::new(job_of_own_rows()), dataset: None, evaluation: None, ..order() };
     samples.push(sample("JobOrder of own rows", &without));
     samples.push(sample("Metrics by name", &measured()));
-    let (class, address) = (Digest([0x66; 32]), "http://127.0.0.1:7002".to_owned());
-    let joined = Report::AgentJoined {
-        slots: 4,
-        class,
-        address: address.clone(),
-        devices: devices(),
-        quarantined: [(0, text())].into(),
-    };
-    samples.push(sample("Report of an agent with devices", &joined));
-    let joined = Fact::AgentJoined { server: server(), incarnation: 12, slots: 4, class, address, devices: devices() };
-    samples.push(sample("Fact of an agent with devices", &joined));
+    samples.extend(agents::all());
     samples.extend(specs::all(order(), telemetry()));
     samples.extend(stragglers::all());
     samples.extend(traces::all(record, signal, report));

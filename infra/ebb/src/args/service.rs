@@ -209,6 +209,9 @@ pub struct ExecutorArgs {
     /// its slots if it is left out, 4 at most. No bit depends on it. A thread holds a gradient and a model's activations.
     #[arg(long, value_name = "COUNT", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]
     pub threads_per_slot: Option<u16>,
+    /// Each slot also has a guest slot: under `--policy antman` opportunistic jobs share slots of guaranteed ones there, and rest where they slow them down.
+    #[arg(long, hide_short_help = true)]
+    pub guests: bool,
 }
 
 /// How a gradient gets from one executor of a machine to another.

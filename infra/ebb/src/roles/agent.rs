@@ -128,6 +128,7 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
     let config = AgentConfig {
         server: parts.server,
         slots: parts.slots,
+        guests: parts.executors.guests,
         controller_url: parts.controller_url,
         token: parts.token,
         data_dir: parts.data_dir,
@@ -298,7 +299,7 @@ mod tests {
     /// Executors read the configuration of the home they ran in, and one wrong line there ended all of them.
     #[test]
     fn an_executor_reads_no_configuration() {
-        let args = ExecutorArgs { gradient_memory: GradientMemory::Copied, threads_per_slot: None };
+        let args = ExecutorArgs { gradient_memory: GradientMemory::Copied, threads_per_slot: None, guests: false };
         let command = executor_command(PathBuf::from("ebb"), &args, 2);
         assert!(!crate::reads_configuration(&command), "{command:?}");
         assert!(crate::reads_configuration(&["ebb".into(), "agent".into()]));

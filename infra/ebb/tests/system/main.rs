@@ -22,6 +22,7 @@ mod documents;
 mod exactly_once;
 mod fleet_topics;
 mod gang;
+mod guests;
 mod hangs;
 mod leaving;
 mod load;

@@ -17,6 +17,7 @@ pub fn config(slots: u16) -> Config {
     Config {
         server: ServerId::parse("local").unwrap(),
         slots,
+        guests: false,
         class: Digest::of(b"class"),
         devices: Vec::new(),
         address: "http://127.0.0.1:1".to_owned(),

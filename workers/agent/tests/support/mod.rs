@@ -87,7 +87,7 @@ pub fn executor_main() {
                 step: Step(u64::from(order.park)),
                 metrics: Metrics { loss_micro: 0, correct: 0, count: 0, named: None },
             })),
-            ToExecutor::Trace(_) | ToExecutor::Deadline { .. } => {}
+            ToExecutor::Trace(_) | ToExecutor::Deadline { .. } | ToExecutor::Share { .. } => {}
             ToExecutor::Leave { .. } | ToExecutor::Stop if behaviour == "stubborn" => {}
             ToExecutor::Leave { .. } | ToExecutor::Stop => std::process::exit(0),
         }
@@ -116,6 +116,7 @@ pub fn server() -> ServerId {
 pub fn config(data_dir: &Path, controller: &Controller, behaviour: &str) -> AgentConfig {
     AgentConfig {
         server: server(),
+        guests: false,
         slots: 2,
         controller_url: controller.url.clone(),
         token: controller.token.clone(),

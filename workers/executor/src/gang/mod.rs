@@ -219,7 +219,7 @@ fn prepared(
             Happening::Heard(Heard::Leave { .. }) => return Ok(Err(Unprepared::Ends(STOPPED_STATUS))),
             Happening::Heard(Heard::Stop) => return Ok(Err(Unprepared::Ends(0))),
             // Nothing of its own is under way yet.
-            Happening::Heard(Heard::Trace(_) | Heard::Deadline { .. })
+            Happening::Heard(Heard::Trace(_) | Heard::Deadline { .. } | Heard::Share { .. })
             | Happening::Restored(..)
             | Happening::Ended(..)
             | Happening::Saved(..) => {}
@@ -328,7 +328,8 @@ impl<W: Write> Gang<W> {
                 None => In::Wake,
                 Some(Happening::Heard(Heard::Order(order))) => told(*order),
                 Some(Happening::Heard(Heard::Leave { within_ms })) => In::Leave(Duration::from_millis(within_ms)),
-                Some(Happening::Heard(Heard::Trace(_) | Heard::Deadline { .. })) => In::Wake,
+                // A whole program knows of no rests; that it gives way is the priority's part.
+                Some(Happening::Heard(Heard::Trace(_) | Heard::Deadline { .. } | Heard::Share { .. })) => In::Wake,
                 Some(Happening::Heard(Heard::Stop)) => {
                     self.stop(happenings);
                     return Ok(0);

@@ -58,6 +58,7 @@ fn state(given: &[Given], priorities: &[i32]) -> State {
             class: class(server),
             address: String::new(),
             devices: Vec::new(),
+            guests: false,
         });
     }
     let (fleet, slots) = (FleetId::parse("fleet").unwrap(), (0..given.len()).map(slot).collect::<Vec<_>>());

@@ -16,15 +16,25 @@ impl World {
 
     /// The same, on a server of this numeric class.
     pub fn start_agent_of(&mut self, server: &str, slots: u16, class: &[u8]) {
+        self.start_any_agent(server, (slots, false), class);
+    }
+
+    /// The same, on a server whose slots have guest slots.
+    pub fn start_agent_with_guests(&mut self, server: &str, slots: u16) {
+        self.start_any_agent(server, (slots, true), b"class");
+    }
+
+    fn start_any_agent(&mut self, server: &str, (slots, guests): (u16, bool), class: &[u8]) {
         let agent = self.agents.entry(name(server, ServerId::parse)).or_default();
         let incarnation = agent.incarnation + 1;
-        *agent = Agent { up: true, incarnation, slots, ..Agent::default() };
+        *agent = Agent { up: true, incarnation, slots, guests, ..Agent::default() };
         let report = Report::AgentJoined {
             slots,
             class: Digest::of(class),
             address: "http://127.0.0.1:1".to_owned(),
             devices: Vec::new(),
             quarantined: BTreeMap::new(),
+            guests,
         };
         self.report(&name(server, ServerId::parse), report);
     }
@@ -37,8 +47,8 @@ impl World {
 
     /// Starts the agent of the same server again.
     pub fn restart_agent(&mut self, server: &ServerId) {
-        if let Some(slots) = self.agents.get(server).map(|agent| agent.slots) {
-            self.start_agent(&server.to_string(), slots);
+        if let Some(held) = self.agents.get(server).map(|agent| (agent.slots, agent.guests)) {
+            self.start_any_agent(&server.to_string(), held, b"class");
         }
     }
 

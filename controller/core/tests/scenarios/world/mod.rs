@@ -49,6 +49,7 @@ struct Agent {
     incarnation: u64,
     reports: u64,
     slots: u16,
+    guests: bool,
     /// What its executors say that the bits of a job's own code depend on, if anything.
     class_of_code: Option<Digest>,
     outbox: VecDeque<ReportRecord>,

@@ -1,0 +1,201 @@
+//! Guest slots: opportunistic jobs share slots of guaranteed ones under `antman`, and leave with them, before them, or when nobody shares any more.
+
+use crate::stories::*;
+use crate::world::{World, dataset, slot};
+use controller_core::{State, policy_by_name};
+use events_schema::command::Command;
+use events_schema::fact::Fact;
+use events_schema::report::ExitCause;
+use events_schema::{FleetId, JobId, ServerId, TenantId};
+use serde_json::json;
+
+/// A server whose slots have guest slots, of a fleet that needs none; `research` has all of them guaranteed, and nobody else has anything.
+fn shared(policy: &str, slots: u16) -> World {
+    let mut world = World::new(policy_by_name(policy).unwrap());
+    world.start_agent_with_guests("local", slots);
+    world.deliver_all();
+    world.register(dataset("digits"));
+    world.put_fleet("local", "local", slots, 2_000);
+    world.demand("local", 0);
+    let tenant = TenantId::parse("research").unwrap();
+    world.command(Command::SetQuota { tenant, quota_slots: Some(slots.into()) });
+    world
+}
+
+fn submit(world: &mut World, tenant: &str, min: u16, max: u16) -> JobId {
+    let job = world.submit(spec_with(|d| {
+        (d["tenant"], d["workers"]) = (json!(tenant), json!({"min": min, "max": max}));
+    }));
+    world.run();
+    job
+}
+
+fn on(world: &World, id: &JobId) -> Vec<String> {
+    job(world, id).slots().iter().map(ToString::to_string).collect()
+}
+
+fn well(world: &World) {
+    let mut state = State::new(world.state.cell());
+    for (at, facts) in &world.log {
+        facts.iter().for_each(|fact| state.apply(*at, fact));
+    }
+    assert_eq!(state.digest(), world.state.digest(), "who reads the log knows the same");
+    calm(world);
+}
+
+/// A guaranteed job on all of two slots, and one beside it that has no quota.
+fn guest_beside_host() -> (World, JobId, JobId) {
+    let mut world = shared("antman", 2);
+    let host = submit(&mut world, "research", 2, 2);
+    world.train(&host);
+    let guest = submit(&mut world, "labs", 1, 2);
+    world.train(&guest);
+    world.run();
+    assert_eq!(
+        (on(&world, &host), on(&world, &guest)),
+        (vec!["local/0".into(), "local/1".into()], vec!["local/0-guest".to_owned(), "local/1-guest".into()])
+    );
+    assert_eq!(phase(&world, &guest), "running");
+    (world, host, guest)
+}
+
+#[test]
+fn who_has_no_quota_shares_the_slots_of_who_has_and_they_count_once() {
+    let (mut world, ..) = guest_beside_host();
+    let fleet = world.state.fleet(&FleetId::parse("local").unwrap()).unwrap();
+    assert_eq!((fleet.lent, world.state.loans().count(), world.state.slots().count()), (2, 2, 2));
+    let third = submit(&mut world, "research", 1, 1);
+    assert_eq!(on(&world, &third), Vec::<String>::new(), "a guaranteed job shares nobody's");
+    assert!(world.run_to_end(200));
+    well(&world);
+}
+
+#[test]
+fn only_a_policy_that_shares_slots_is_shown_any() {
+    for policy in ["ebb", "fifo", "tiresias"] {
+        let mut world = shared(policy, 2);
+        let host = submit(&mut world, "research", 2, 2);
+        let other = submit(&mut world, "labs", 1, 2);
+        assert_eq!((on(&world, &host).len(), on(&world, &other).len()), (2, 0), "{policy}");
+        well(&world);
+    }
+}
+
+#[test]
+fn a_slot_is_its_fleets_only_when_its_guest_has_left_it_too() {
+    let (mut world, host, guest) = guest_beside_host();
+    let facts = world.demand("local", 2);
+    assert!(!has(&facts, |fact| matches!(fact, Fact::SlotReturned { .. })), "both are still there");
+    let deadlines: Vec<_> = world.state.executors().map(|(_, executor)| executor.leaving.unwrap().deadline).collect();
+    assert!(deadlines.windows(2).all(|pair| pair[0] == pair[1]), "{deadlines:?}");
+    world.run();
+    let of_host: Vec<_> = world.processes().into_iter().filter(|id| id.job == host).collect();
+    for id in of_host {
+        world.end_process(&id, ExitCause::Left);
+    }
+    world.deliver_all();
+    let lent = |world: &World| world.state.loans().count();
+    if world.state.executors().any(|(id, _)| id.job == guest) {
+        assert_eq!(lent(&world), 2, "the guest is still there");
+    }
+    world.train(&host);
+    world.train(&guest);
+    world.run();
+    world.pass(3_000);
+    world.run();
+    assert_eq!((lent(&world), world.state.executors().count()), (0, 0));
+    assert_eq!((phase(&world, &host), phase(&world, &guest)), ("queued", "queued"));
+    world.demand("local", 0);
+    assert!(world.run_to_end(200));
+    well(&world);
+}
+
+#[test]
+fn a_slot_that_is_taken_back_at_its_agent_takes_its_guest_along() {
+    let (mut world, _, guest) = guest_beside_host();
+    world.take_back(&slot("local", 0), false);
+    world.run();
+    world.train(&guest);
+    world.run();
+    assert!(!on(&world, &guest).contains(&"local/0-guest".to_owned()));
+    world.pass(3_000);
+    world.run();
+    assert!(world.state.guests().all(|(id, of)| id.index & 1 == 1 || of.executor.is_none()));
+    well(&world);
+}
+
+#[test]
+fn a_guest_stays_when_its_host_goes_and_has_slots_of_its_own_when_it_has_settled() {
+    let (mut world, host, guest) = guest_beside_host();
+    world.command(Command::CancelJob { job: host });
+    world.run();
+    assert_eq!(on(&world, &guest), ["local/0-guest", "local/1-guest"], "not at once");
+    for _ in 0..40 {
+        world.pass(1_000);
+        world.train(&guest);
+        world.run();
+    }
+    assert_eq!(on(&world, &guest), ["local/0", "local/1"]);
+    assert!(world.run_to_end(200));
+    well(&world);
+}
+
+#[test]
+fn who_has_to_make_way_goes_on_beside_who_came() {
+    let mut world = shared("antman", 2);
+    let guest = submit(&mut world, "labs", 1, 2);
+    world.train(&guest);
+    assert_eq!(on(&world, &guest), ["local/0", "local/1"]);
+    let host = submit(&mut world, "research", 2, 2);
+    for _ in 0..10 {
+        world.train(&guest);
+        world.train(&host);
+        world.pass(1_000);
+        world.run();
+    }
+    assert_eq!(on(&world, &host), ["local/0", "local/1"]);
+    assert_eq!(on(&world, &guest), ["local/0-guest", "local/1-guest"]);
+    assert!(world.run_to_end(200));
+    well(&world);
+}
+
+#[test]
+fn an_agent_that_comes_back_without_guest_slots_has_no_guests() {
+    let (mut world, host, guest) = guest_beside_host();
+    let server = ServerId::parse("local").unwrap();
+    world.lose_agent(&server);
+    assert!(on(&world, &guest).is_empty() && on(&world, &host).is_empty());
+    world.start_agent("local", 2);
+    world.run();
+    assert_eq!((on(&world, &guest).len(), world.state.guests().count()), (0, 0));
+    world.start_agent_with_guests("local", 2);
+    world.run();
+    world.pass(1_000);
+    world.run();
+    assert_eq!(world.state.guests().count(), 2);
+    assert!(world.run_to_end(200));
+    well(&world);
+}
+
+#[test]
+fn whoever_is_a_guest_goes_when_another_policy_shares_nothing() {
+    let (mut world, host, guest) = guest_beside_host();
+    world.policy = policy_by_name("fifo").unwrap();
+    world.pass(1_000);
+    world.run();
+    world.train(&guest);
+    world.run();
+    assert_eq!((on(&world, &host).len(), on(&world, &guest).len()), (2, 0));
+    assert!(world.run_to_end(200));
+    well(&world);
+}
+
+#[test]
+fn a_fleet_declares_no_guest_slot() {
+    let mut world = shared("antman", 1);
+    let slots = vec![slot("local", 0).guest()];
+    let (fleet, offers) = (FleetId::parse("other").unwrap(), events_schema::command::OfferMode::ByDemand);
+    let facts = world.command(Command::PutFleet { fleet, slots, offers, reclaim_deadline_ms: 1 });
+    assert!(has(&facts, |fact| matches!(fact, Fact::CommandRefused { .. })));
+    well(&world);
+}
