@@ -15,7 +15,7 @@ use loadtest_simulate::cluster::ClusterError;
 use loadtest_simulate::costs::REPLICA_MB;
 use loadtest_simulate::pollux::PolluxModel;
 use loadtest_simulate::questions::{keeping, lending};
-use loadtest_simulate::setup::{Notes, Shape, jobs};
+use loadtest_simulate::setup::{Notes, Shape, Sharing, jobs};
 use loadtest_simulate::{
     Cluster, Costs, Deadlines, Demand, Failures, Format, Generator, Information, Setup, Tables, TraceJob, Work, trace,
 };
@@ -115,6 +115,9 @@ pub struct SetupArgs {
     /// antman: slots that a tenant of the recording has guaranteed; tenants that are not named have none, and without any all jobs are guaranteed.
     #[arg(long, hide_short_help = true, value_name = "TENANT=SLOTS", value_delimiter = ',', value_parser = quota)]
     pub quota: Vec<(TenantId, u32)>,
+    /// antman: each slot has a guest slot; a guest is 0.57 times as fast as alone, and its host 0.97 times, whatever they train.
+    #[arg(long, hide_short_help = true)]
+    pub guests: bool,
     /// ibm-dp, ibm-dp-drop: seconds between two decisions; 0: one at every arrival and end. Live it is 600.
     #[arg(long, hide_short_help = true, value_name = "S", default_value_t = 0)]
     pub delta_s: u64,
@@ -270,6 +273,7 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
         demand,
         reclaim_deadline_ms,
         quotas,
+        sharing: args.guests.then_some(Sharing::OF_ANTMAN),
         costs,
         failures,
         round_ms,

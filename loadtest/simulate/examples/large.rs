@@ -32,6 +32,7 @@ fn main() {
         inference,
         reclaim_deadline_ms: 5_000,
         quotas: Default::default(),
+        sharing: None,
         costs,
         failures: None,
         round_ms: None,

@@ -3,6 +3,7 @@
 use crate::cluster::Group;
 use crate::members::Mode;
 use crate::queue::Event;
+use crate::setup::Sharing;
 use crate::world::{World, number};
 use controller_core::Input;
 use events_schema::fact::LeaveCause;
@@ -41,6 +42,11 @@ pub(crate) fn class_of(kind: &str) -> Digest {
     Digest::of(kind.as_bytes())
 }
 
+/// The other place on the same device.
+fn beside(slot: &SlotId) -> SlotId {
+    if slot.is_guest() { slot.host() } else { slot.guest() }
+}
+
 impl World<'_> {
     pub fn add_server(&mut self, id: ServerId, fleet: usize, group: &Group) {
         let server = Server {
@@ -64,7 +70,8 @@ impl World<'_> {
         let (slots, class) = (agent.slots, agent.class);
         let address = "http://simulated:1".to_owned();
         let (devices, quarantined) = (Vec::new(), BTreeMap::new());
-        self.report(server, Report::AgentJoined { slots, class, address, devices, quarantined, guests: false });
+        let guests = self.setup.sharing.is_some();
+        self.report(server, Report::AgentJoined { slots, class, address, devices, quarantined, guests });
     }
 
     /// An agent says something.
@@ -100,7 +107,8 @@ impl World<'_> {
         if let Some(other) = self.on.insert(slot.clone(), executor.clone()) {
             self.tally.broken(format!("{executor} starts on {slot}, where {other} is"));
         }
-        self.tally.fleets[fleet].occupied += 1;
+        self.tally.fleets[fleet].occupied += u64::from(!slot.is_guest());
+        self.is_joined(slot);
         let process = Process { slot: slot.clone(), server, fleet, speed, ready: false, replica: false };
         self.processes.insert(executor.clone(), process);
         self.queue.put(self.at.plus_ms(self.setup.costs.start_ms), Event::Ready(executor.clone()));
@@ -162,8 +170,24 @@ impl World<'_> {
             self.stop(job, Mode::Broken);
         }
         self.on.remove(&process.slot);
-        self.tally.fleets[process.fleet].occupied -= 1;
+        self.tally.fleets[process.fleet].occupied -= u64::from(!process.slot.is_guest());
+        self.is_joined(&process.slot);
         Some(process)
+    }
+
+    /// Somebody begins or ends on a slot: whoever shares it is faster or slower from then on.
+    fn is_joined(&mut self, slot: &SlotId) {
+        if self.setup.sharing.is_some()
+            && let Some(other) = self.on.get(&beside(slot))
+        {
+            self.queue.put(self.at, Event::Shared { job: number(&other.job) });
+        }
+    }
+
+    /// How fast a process is, of what it is alone on its slot.
+    pub fn beside_others(&self, slot: &SlotId) -> f64 {
+        let of = |sharing: Sharing| if slot.is_guest() { sharing.guest } else { sharing.host };
+        self.setup.sharing.filter(|_| self.on.contains_key(&beside(slot))).map_or(1.0, of)
     }
 
     /// Every server breaks at some time, if any do.

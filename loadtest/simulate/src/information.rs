@@ -186,6 +186,10 @@ impl Policy for Informed<'_> {
         self.policy.knows_quotas()
     }
 
+    fn shared_queue(&self) -> Option<u8> {
+        self.policy.shared_queue()
+    }
+
     fn forecast_day_ms(&self) -> Option<u64> {
         self.policy.forecast_day_ms()
     }

@@ -157,7 +157,7 @@ impl World<'_> {
         }
         let mut by_fleet = vec![0; self.tally.fleets.len()];
         for process in members.iter().filter_map(|id| self.processes.get(id)) {
-            by_fleet[process.fleet] += 1;
+            by_fleet[process.fleet] += u64::from(!process.slot.is_guest());
         }
         let (generation, leader, stride) = (proposal.generation, proposal.leader.clone(), proposal.stride);
         let pace = self.pace(job, &members, stride);
@@ -206,7 +206,7 @@ impl World<'_> {
         for process in members.iter().filter_map(|id| self.processes.get(id)) {
             *slots.entry(process.server).or_default() += 1;
             // The slowest member decides; all are of one type.
-            slowest = slowest.min(process.speed);
+            slowest = slowest.min(process.speed * self.beside_others(&process.slot));
         }
         let mut servers: Vec<u16> = slots.into_values().collect();
         servers.sort_unstable_by_key(|slots| Reverse(*slots));
@@ -214,6 +214,22 @@ impl World<'_> {
         self.tally.below_minimum += u64::from(members.len() < usize::from(of.spec.workers.min));
         self.tally.unmeasured += u64::from(beyond);
         pace.times(if slowest.is_finite() { slowest } else { 1.0 })
+    }
+
+    /// Whoever shares slots with a job has changed: it goes on at another pace, from where it is.
+    pub fn share(&mut self, job: usize) {
+        let Some(training) = &self.jobs[job].training else { return };
+        let (members, stride, steps) = (training.members.clone(), training.stride, training.mode == Mode::Steps);
+        if steps {
+            self.stop(job, Mode::Still);
+        }
+        let pace = self.pace(job, &members, stride);
+        if let Some(training) = self.jobs[job].training.as_mut() {
+            training.pace = pace;
+        }
+        if steps {
+            self.go_on(job);
+        }
     }
 
     /// Brings a job's steps up to now.

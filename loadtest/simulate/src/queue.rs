@@ -35,6 +35,8 @@ pub(crate) enum Event {
     Done { job: usize, stamp: u64 },
     /// Its model is written.
     Finished { job: usize, stamp: u64 },
+    /// Somebody began or ended beside an executor of it, on the same slot.
+    Shared { job: usize },
     /// A server breaks.
     Breaks(usize),
     /// Its agent's lease is over.

@@ -50,6 +50,10 @@ impl Policy for InTurn<'_> {
         self.0.knows_quotas()
     }
 
+    fn shared_queue(&self) -> Option<u8> {
+        self.0.shared_queue()
+    }
+
     fn forecast_day_ms(&self) -> Option<u64> {
         self.0.forecast_day_ms()
     }

@@ -28,6 +28,8 @@ pub struct Setup {
     pub reclaim_deadline_ms: u64,
     /// Slots that tenants of the jobs have guaranteed under a policy that knows of quotas; one that is not named has none, and where nobody is all jobs are.
     pub quotas: BTreeMap<TenantId, u32>,
+    /// How jobs that share a slot slow each other down; none: no slot has a guest slot.
+    pub sharing: Option<Sharing>,
     /// What it costs to start, move and save.
     pub costs: Costs,
     /// Servers that break, if any do.
@@ -54,6 +56,7 @@ impl Setup {
             demand: Vec::new(),
             reclaim_deadline_ms: 5_000,
             quotas: BTreeMap::new(),
+            sharing: None,
             costs,
             failures: None,
             round_ms: None,
@@ -168,6 +171,21 @@ fn crossings(points: &[(f64, f64)], slots: u32) -> Vec<(u64, u32)> {
         }
     }
     found
+}
+
+/// What an executor and the one on its guest slot take from each other while both are there.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Sharing {
+    /// How fast the guest is, of what it would be alone.
+    pub guest: f64,
+    /// How fast its host is.
+    pub host: f64,
+}
+
+impl Sharing {
+    /// Of the one pair that AntMan prints (OSDI 2020, §5.1, figure 12): ESPnet takes 20.8 instead of 20.1 minutes beside ResNet-50, which "maintains 57 %
+    /// performance". Declared for all pairs.
+    pub const OF_ANTMAN: Self = Self { guest: 0.57, host: 20.1 / 20.8 };
 }
 
 /// Servers break, each by itself, at exponentially distributed times.

@@ -1,7 +1,8 @@
 //! Figure 13 of AntMan: jobs of a tenant with quota and of one without on 64 GPUs, beside gangs in order of arrival (YARN-CS).
 //!
-//! Nothing of its trace is public, so this is by construction. And a slot of Ebb has one job: what the paper gains by several jobs on a GPU is not in
-//! it, nor is the row of the scheduler that packs them (Gandiva). What is left is who goes first, and that opportunistic jobs have what is idle until it is wanted.
+//! Nothing of its trace is public, so this is by construction; how jobs that share a GPU slow each other down is declared from the one pair that the paper prints. It
+//! is run without sharing as well: what is left then is who goes first, and that opportunistic jobs have what is idle until it is wanted. The row of the scheduler
+//! that packs jobs (Gandiva) is not in it.
 
 use super::by_chance::ByChance;
 use super::{Found, Free, Inputs, Kind, PapersError, Scenario, cluster};
@@ -9,7 +10,7 @@ use crate::costs::{Costs, REPLICA_MB};
 use crate::curve::Tables;
 use crate::outcome::Outcome;
 use crate::random::Random;
-use crate::setup::{Setup, Shape, jobs};
+use crate::setup::{Setup, Shape, Sharing, jobs};
 use crate::trace::TraceJob;
 use controller_core::Policy;
 use controller_core::policy::antman::Antman;
@@ -32,6 +33,9 @@ const JOBS: ByChance = ByChance {
 
 /// What is printed: how many times shorter completion and makespan are.
 const SHORTER: [f64; 2] = [2.05, 1.76];
+
+/// Who shares no slots.
+const UNSHARED: &str = "antman, unshared";
 
 /// See the module.
 pub const SCENARIO: Scenario = Scenario {
@@ -60,9 +64,14 @@ pub const SCENARIO: Scenario = Scenario {
             value: "W logical workers, evenly spread, the fullest GPU decides",
             how: "as for easyscale-fig14; an opportunistic job has from one GPU to all that it asked for",
         },
+        Free {
+            name: "speeds of two jobs on a GPU",
+            value: "the guest's 0.57 of what it is alone, its host's 20.1 / 20.8",
+            how: "declared beforehand: the paper prints them of one pair, ResNet-50 beside ESPnet (§5.1, figure 12), and of no other; memory bounds nobody",
+        },
     ],
     notes: &[
-        "most of the printed gain is of jobs that share a GPU, which Ebb does not do: a slot has one job. What comes out here is of order and of elasticity alone",
+        "`antman` is with guest slots, `antman, unshared` without: what comes out of that is of order and of elasticity alone",
         "the row of Gandiva (1.84 and 1.67 times) is left out: it packs jobs onto GPUs",
         "the paper shows guaranteed jobs to take about as long as when they preempt the others; here the jobs of the tenant with quota are put beside a run in which nobody else is there. They take a fifth longer than that: those that have waited for quota for ten minutes become opportunistic, and then share what is idle with the other tenant's",
     ],
@@ -75,13 +84,17 @@ pub const SCENARIO: Scenario = Scenario {
 fn run(inputs: &Inputs<'_>, found: &mut Found<'_>) -> Result<(), PapersError> {
     let antman = Antman;
     let mut of_figures: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
+    let mut of_unshared: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
     let mut beside_alone = Vec::new();
     for seed in inputs.seeds.clone() {
         let trace = JOBS.recording(inputs.scale, seed, of_tenant);
         let before = found.ran(Fifo.name(), &setup(&trace, seed)?, &Fifo);
-        let after = found.ran(antman.name(), &setup(&trace, seed)?, &antman);
-        let shorter = figures(&before).into_iter().zip(figures(&after)).map(|(before, after)| before / after);
-        of_figures.iter_mut().zip(shorter).for_each(|(all, times)| all.push(times));
+        let after = found.ran(antman.name(), &shared(&trace, seed)?, &antman);
+        let unshared = found.ran(UNSHARED, &setup(&trace, seed)?, &antman);
+        for (all, outcome) in [(&mut of_figures, &after), (&mut of_unshared, &unshared)] {
+            let shorter = figures(&before).into_iter().zip(figures(outcome)).map(|(before, after)| before / after);
+            all.iter_mut().zip(shorter).for_each(|(all, times)| all.push(times));
+        }
         let guaranteed = |job: &&TraceJob| job.tenant.as_deref() == Some(WITH_QUOTA);
         let alone: Vec<TraceJob> = trace.iter().filter(guaranteed).cloned().collect();
         let alone = found.ran("antman, guaranteed alone", &setup(&alone, seed)?, &antman);
@@ -90,8 +103,10 @@ fn run(inputs: &Inputs<'_>, found: &mut Found<'_>) -> Result<(), PapersError> {
         beside_alone.push(theirs / mean_ms(alone.jobs.iter().map(|job| job.completion_ms())));
     }
     let names = ["mean completion, shorter", "makespan, shorter"];
-    for ((figure, paper), ours) in names.into_iter().zip(SHORTER).zip(&of_figures) {
-        found.add("antman", (figure, "times"), paper, ours, false);
+    for (who, of_figures) in [("antman", &of_figures), (UNSHARED, &of_unshared)] {
+        for ((figure, paper), ours) in names.into_iter().zip(SHORTER).zip(of_figures) {
+            found.add(who, (figure, "times"), paper, ours, false);
+        }
     }
     found.add("antman", ("guaranteed, as alone", "times"), 1.0, &beside_alone, false);
     Ok(())
@@ -114,6 +129,11 @@ fn setup(trace: &[TraceJob], seed: u64) -> Result<Setup, PapersError> {
     let jobs = jobs(trace, &Tables::default(), &shape, &costs, seed)?.0;
     let quotas = TenantId::parse(WITH_QUOTA).map(|tenant| (tenant, QUOTA)).into_iter().collect();
     Ok(Setup { quotas, ..Setup::of_training_alone(jobs, cluster(CLUSTER), costs, seed) })
+}
+
+/// The same, where jobs share slots.
+fn shared(trace: &[TraceJob], seed: u64) -> Result<Setup, PapersError> {
+    Ok(Setup { sharing: Some(Sharing::OF_ANTMAN), ..setup(trace, seed)? })
 }
 
 /// Every other one is of the tenant that has the quota, by chance.
