@@ -7,7 +7,7 @@
 use super::plan;
 use crate::policy::Victims;
 use crate::policy::gain::loss_of_one_micro;
-use crate::state::{Job, JobPhase, Server, SlotState, State};
+use crate::state::{Job, JobPhase, Server, Slot, SlotState, State};
 use events_schema::{JobId, ServerId, SlotId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -67,18 +67,18 @@ struct Lent<'a> {
     idle: Vec<SlotId>,
     /// That would not come free.
     unusable: Vec<SlotId>,
-    by_job: BTreeMap<&'a JobId, Vec<SlotId>>,
+    by_job: BTreeMap<&'a JobId, Vec<(&'a SlotId, &'a Slot)>>,
 }
 
 impl<'a> Lent<'a> {
     fn of(state: &'a State, slots: impl Iterator<Item = &'a SlotId> + Clone) -> Self {
-        let (mut idle, mut unusable, mut by_job) = (Vec::new(), Vec::new(), BTreeMap::<&JobId, Vec<SlotId>>::new());
+        let (mut idle, mut unusable, mut by_job) = (Vec::new(), Vec::new(), BTreeMap::<&JobId, Vec<_>>::new());
         // Slots of a server stand side by side.
         let mut last: Option<(&ServerId, Option<&Server>)> = None;
         for (id, slot) in slots.clone().zip(state.slots.each(slots)) {
             let Some(slot) = slot.filter(|slot| slot.is_lent()) else { continue };
             match &slot.job {
-                Some(job) => by_job.entry(job).or_default().push(id.clone()),
+                Some(job) => by_job.entry(job).or_default().push((id, slot)),
                 None => {
                     let known = last.filter(|(server, _)| **server == id.server);
                     let (_, server) = *last.insert(known.unwrap_or_else(|| (&id.server, state.server(&id.server))));
@@ -101,13 +101,15 @@ impl<'a> Lent<'a> {
     }
 
     fn holders(&self, state: &State) -> Vec<Holder> {
-        self.by_job.iter().filter_map(|(job, slots)| holder(state, job, slots.clone())).collect()
+        self.by_job.iter().filter_map(|(job, slots)| holder(state, job, slots)).collect()
     }
 }
 
-fn holder(state: &State, id: &JobId, mut slots: Vec<SlotId>) -> Option<Holder> {
+fn holder(state: &State, id: &JobId, slots: &[(&SlotId, &Slot)]) -> Option<Holder> {
     let job = state.job(id)?;
-    slots.sort_by_key(|slot| (Reverse(plan::worth(state, job, slot)), slot.clone()));
+    // Of each once, as it was found: a large fleet has ten thousand.
+    let mut by_worth: Vec<_> = slots.iter().map(|(id, slot)| (Reverse(plan::worth_of(job, slot)), *id)).collect();
+    by_worth.sort_unstable();
     Some(Holder {
         held: job.slots().len() as u16,
         extra: job.profile_extra(),
@@ -115,7 +117,7 @@ fn holder(state: &State, id: &JobId, mut slots: Vec<SlotId>) -> Option<Holder> {
         workers: job.spec.workers.max,
         priority: job.spec.priority,
         arrival: job.arrival,
-        slots,
+        slots: by_worth.into_iter().map(|(_, id)| id.clone()).collect(),
     })
 }
 
