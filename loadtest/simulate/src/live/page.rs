@@ -41,6 +41,7 @@ impl Replayed {
         match &self.0["options"][name] {
             Value::String(text) => text.clone(),
             Value::Array(several) => several.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+            Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), |number| number.to_string()),
             other => other.to_string(),
         }
     }
@@ -99,7 +100,11 @@ mod tests {
         let replay =
             Replayed::parse(json!({"options": options, "policies": [run("live", 20.0), run("simulated", 21.0)]}));
         let page = section(&[replay.unwrap()]);
-        assert!(page.contains("40 jobs of `jobs.csv`") && page.contains("`chat=day.csv:rate`"), "{page}");
+        assert!(
+            page.contains("40 jobs of `jobs.csv` on a running service, 180 times faster")
+                && page.contains("`chat=day.csv:rate`"),
+            "{page}"
+        );
         assert!(page.contains("| `ebb` | 20.0; 21.0 | | | | 0.500; 0.500 | 3; 3 | | +5.0 % |"), "{page}");
         let simulated = json!({"options": options, "policies": [run("ebb", 20.0), run("fifo", 21.0)]});
         assert_eq!(Replayed::parse(simulated).err(), Some(NoReplay));

@@ -9,7 +9,7 @@ const FITTED: Style = Style::nth(2);
 const PAPER: Style = Style::nth(6);
 
 /// Panels beside each other: names of runs and of figures have room then.
-const COLUMNS: usize = 3;
+const COLUMNS: usize = 2;
 
 /// Ours ÷ the paper's, a panel for each run of each scenario.
 #[must_use]

@@ -16,7 +16,7 @@ const BELOW: f64 = 42.0;
 const LINE: f64 = 20.0;
 /// From a bar to the next, and of the names beside bars.
 const BAR: f64 = 19.0;
-const NAMES: f64 = 122.0;
+const NAMES: f64 = 164.0;
 /// About how wide a letter is.
 const LETTER: f64 = 6.4;
 
