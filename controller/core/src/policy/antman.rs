@@ -241,12 +241,10 @@ impl Draft<'_> {
     /// its own shares those of guaranteed jobs. Says after how long somebody else becomes one.
     fn share_the_rest(&mut self, order: &[usize]) -> Option<u64> {
         let mut wake_in_ms: Option<u64> = None;
-        let mut opportunistic: Vec<usize> = Vec::new();
         for &job in order {
             let Some(class) = self.runs(job).filter(|_| self.is_opportunistic(job)) else { continue };
             if self.shares[job].slots == 0 {
                 self.keep_opportunistic(job, class);
-                opportunistic.push(job);
             }
         }
         for &job in order {
@@ -269,7 +267,6 @@ impl Draft<'_> {
                 Some(class) if self.gangs.keep(class, known.min) => {
                     self.shares[job] = Share { class, slots: known.min, waits: None };
                     self.queues[job] = OPPORTUNISTIC;
-                    opportunistic.push(job);
                 }
                 _ => {
                     let missing = self.missing(job);
@@ -277,13 +274,11 @@ impl Draft<'_> {
                 }
             }
         }
-        opportunistic.sort_by_key(|job| order.iter().position(|other| other == job));
-        for &job in &opportunistic {
-            if self.shares[job].slots > 0 {
-                self.grow(job);
-            }
-        }
-        opportunistic.into_iter().for_each(|job| self.move_up(job));
+        let all: Vec<usize> =
+            order.iter().copied().filter(|&job| self.is_opportunistic(job) && self.shares[job].slots > 0).collect();
+        all.iter().for_each(|&job| self.grow(job));
+        // Last, so that a guest takes nothing that anybody could grow by.
+        all.into_iter().for_each(|job| self.move_up(job));
         for (job, share) in self.shares.iter_mut().enumerate() {
             if share.slots == 0 {
                 share.waits.get_or_insert(Wait::Slots(u32::from(self.view.jobs[job].min).max(1)));
