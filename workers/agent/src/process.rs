@@ -38,8 +38,8 @@ const FRAMES_WAITING_MAX: usize = 64;
 /// A reaped executor's pipes can be held open only by a process that left its group; it is not waited for longer than this.
 pub(crate) const PIPES_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The lowest ordinary priority. Where its host leaves no processor idle a guest has one part in seventy of its time, and the host loses nothing that can be
-/// measured; by `SCHED_IDLE` it would have one in three hundred, and stand still for seconds.
+/// The lowest ordinary priority. Where its host leaves no processor idle a guest has one part in seventy of its time, and the host loses about as much;
+/// by `SCHED_IDLE` it would have one in three hundred, and stand still for seconds.
 const PRIORITY_LEAST: i32 = 19;
 
 /// What is needed to start an executor.

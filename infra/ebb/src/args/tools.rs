@@ -44,7 +44,7 @@ pub struct BenchArgs {
     /// Fewer repetitions: a minute instead of several.
     #[arg(long)]
     pub quick: bool,
-    /// Also sums of 1 GB, checkpoints of 0.7 GB, growth of jobs with replicas of 0.1, 0.7 and 2 GB, and steps, memory and loans of the first two: up to 16 GB of memory, and three quarters of an hour
+    /// Also sums of 1 GB, checkpoints of 0.7 GB, growth of jobs with replicas of 0.1, 0.7 and 2 GB, and steps, memory and loans of the first two: up to 16 GB of memory, and minutes for each size
     #[arg(long)]
     pub large: bool,
     /// Whose models are trained.
