@@ -40,7 +40,9 @@ pub struct OneSlot {
 impl OneSlot {
     /// One that can run such jobs.
     pub async fn start(subject: &Subject, folder: &Path) -> Result<Self, HarnessError> {
-        let service = Service::start(subject.service(folder, 1)?).await?;
+        // Several logical workers are compared with as many times one, which has one processor.
+        let options = subject.service(folder, 1)?.with("--threads-per-slot", Some("1"));
+        let service = Service::start(options).await?;
         let (client, agent) = (service.client()?, service.agent()?);
         Ok(Self { service, client, agent })
     }
