@@ -130,7 +130,7 @@ impl<W: Write + Send> Trainer<W> {
                 program.evaluate_part(rank, part, view).map(Done::Evaluated)
             }),
         };
-        self.rests.computed(Instant::now(), begun.elapsed());
+        self.rests.computed(begun, Instant::now());
         match computed {
             Ok(done) => Ok(In::Done(done)),
             Err(error) => self.failed(error),

@@ -15,10 +15,8 @@ const REST_MAX: Duration = Duration::from_secs(20);
 pub(crate) struct Rests {
     /// Of its time, in thousandths.
     share: u32,
-    /// When it last had computed something, and how long that took.
+    /// When it last had computed something, and how long all took that it has not rested for.
     computed: Option<(Instant, Duration)>,
-    /// Somebody waits for it to leave.
-    over: bool,
     /// Its job is to stand still as soon as it can.
     parks: bool,
 }
@@ -26,7 +24,7 @@ pub(crate) struct Rests {
 impl Default for Rests {
     /// Has computed nothing yet, and rests for nothing.
     fn default() -> Self {
-        Self { share: SHARE_ALL, computed: None, over: false, parks: false }
+        Self { share: SHARE_ALL, computed: None, parks: false }
     }
 }
 
@@ -36,24 +34,20 @@ impl Rests {
         self.share = u32::from(thousandths).min(SHARE_ALL);
     }
 
-    /// It has computed something.
-    pub fn computed(&mut self, at: Instant, took: Duration) {
-        self.computed = Some((at, took));
+    /// It has computed something. What is left of the rest before comes behind it: an update follows a gradient without one.
+    pub fn computed(&mut self, begun: Instant, ended: Instant) {
+        let owed = self.left(begun).map_or(Duration::ZERO, |left| left * self.share / (SHARE_ALL - self.share).max(1));
+        self.computed = Some((ended, ended.saturating_duration_since(begun) + owed));
     }
 
-    /// There are no more: the sooner it is at a boundary, the sooner its slot is free.
-    pub fn end(&mut self) {
-        self.over = true;
-    }
-
-    /// None either while its job is to stand still: that may be taken back.
+    /// There are none while its job is to stand still: that may be taken back.
     pub fn park(&mut self, parks: bool) {
         self.parks = parks;
     }
 
     /// What is left of the present one.
     pub fn left(&self, now: Instant) -> Option<Duration> {
-        let (at, took) = self.computed.filter(|_| !self.over && !self.parks)?;
+        let (at, took) = self.computed.filter(|_| !self.parks)?;
         let rest = match self.share {
             0 => REST_MAX,
             share => (took * (SHARE_ALL - share) / share).min(REST_MAX),
@@ -70,7 +64,7 @@ mod tests {
     fn a_share_of_the_time_is_kept_by_resting_after_what_was_computed() {
         let (ms, begin) = (Duration::from_millis, Instant::now());
         let mut rests = Rests::default();
-        rests.computed(begin, ms(10));
+        rests.computed(begin - ms(10), begin);
         assert_eq!(rests.left(begin), None, "nobody limits it");
         rests.share(100);
         assert_eq!(rests.left(begin), Some(ms(90)));
@@ -83,7 +77,18 @@ mod tests {
         assert_eq!(rests.left(begin), None);
         rests.park(false);
         assert_eq!(rests.left(begin), Some(REST_MAX));
-        rests.end();
-        assert_eq!(rests.left(begin), None, "whoever has to leave rests no more");
+    }
+
+    /// A step of one gradient ends with an update at once, which takes next to nothing.
+    #[test]
+    fn an_update_behind_a_gradient_takes_nothing_off_its_rest() {
+        let (ms, begin) = (Duration::from_millis, Instant::now());
+        let mut rests = Rests::default();
+        rests.share(100);
+        rests.computed(begin, begin + ms(100));
+        rests.computed(begin + ms(100), begin + ms(101));
+        assert_eq!(rests.left(begin + ms(101)), Some(ms(909)));
+        rests.computed(begin + ms(560), begin + ms(561));
+        assert_eq!(rests.left(begin + ms(561)), Some(ms(459)), "and what it has rested already is not rested again");
     }
 }

@@ -168,7 +168,7 @@ impl<W: Write + Send> Trainer<W> {
                     }
                     idle = false;
                 }
-                Err(TryRecvError::Empty) if self.rests.left(Instant::now()).is_some() => idle = true,
+                Err(TryRecvError::Empty) if self.rest_left().is_some() => idle = true,
                 Err(TryRecvError::Empty) => idle = !self.handle(In::Free)?,
                 Err(TryRecvError::Disconnected) => return Err(TrainError::SendersGone),
             }
@@ -180,11 +180,17 @@ impl<W: Write + Send> Trainer<W> {
     fn wait(&mut self) -> Result<Event, TryRecvError> {
         self.life.set(self.member.progress());
         let wake = self.wake.map(|wake| wake.saturating_sub(self.started.elapsed()));
-        let time = wake.into_iter().chain(self.rests.left(Instant::now())).min();
+        let time = wake.into_iter().chain(self.rest_left()).min();
         self.events.wait(time).map_err(|error| match error {
             RecvTimeoutError::Timeout => TryRecvError::Empty,
             RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
         })
+    }
+
+    /// What is left of a rest. Who has to leave has none, also where it heard of that while it computed: the sooner it is at a boundary, the sooner its slot
+    /// is free.
+    fn rest_left(&self) -> Option<Duration> {
+        self.rests.left(Instant::now()).filter(|_| !self.member.has_to_leave())
     }
 
     /// Gives the machine an input and does what it says; what comes of that at once is its next input. Gives whether there was anything to do.
@@ -217,14 +223,8 @@ impl<W: Write + Send> Trainer<W> {
             }
             Event::Order(order) => return self.on_order(&order),
             Event::Computed => return Ok(()),
-            Event::Leave { within_ms } => {
-                self.rests.end();
-                In::Leave(Duration::from_millis(within_ms))
-            }
-            Event::Deadline { within_ms } => {
-                self.rests.end();
-                In::Deadline(Duration::from_millis(within_ms))
-            }
+            Event::Leave { within_ms } => In::Leave(Duration::from_millis(within_ms)),
+            Event::Deadline { within_ms } => In::Deadline(Duration::from_millis(within_ms)),
             Event::Share { thousandths } => {
                 self.rests.share(thousandths);
                 return Ok(());

@@ -44,6 +44,12 @@ impl Leave {
 }
 
 impl<P> Member<P> {
+    /// Whether it was told that its slot is wanted.
+    #[must_use]
+    pub fn has_to_leave(&self) -> bool {
+        self.leave.is_told()
+    }
+
     /// Has the session ask to go if the boundary comes too late. It asks once in each membership, however often it is told.
     pub(crate) fn leave_early(&mut self) {
         if self.is_boundary_too_late() {

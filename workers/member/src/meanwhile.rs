@@ -115,6 +115,7 @@ mod tests {
         let mut member = computing();
         let out = member.handle(at(1_100), In::Leave(at(1_000)));
         assert!(said(&out).is_empty() && out.contains(&Out::WakeAt(at(1_200))), "others may be told as well: {out:?}");
+        assert!(member.has_to_leave(), "so nothing holds up what is left of the step");
         // How long a gradient takes is not known yet, so the boundary may be near.
         let out = member.handle(at(1_200), In::Wake);
         assert_eq!(out, [Out::WakeAt(at(1_600))]);
