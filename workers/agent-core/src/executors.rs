@@ -54,9 +54,13 @@ impl Agent {
             FromExecutor::Telemetry(telemetry) => self.keep_telemetry(telemetry),
             FromExecutor::Progress(progress) => {
                 let now = self.now.ms;
-                if !is_guest_index(slot) {
-                    self.share(slot, |sharing| sharing.host_said(now, executor, &progress));
-                }
+                self.share(slot, |sharing| match is_guest_index(slot) {
+                    true => {
+                        sharing.guest_said(&progress);
+                        None
+                    }
+                    false => sharing.host_said(now, executor, &progress),
+                });
                 self.keep_progress(executor, progress);
             }
             FromExecutor::LastWords { said, code_ended } => {

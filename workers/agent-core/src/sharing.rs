@@ -2,9 +2,12 @@
 //! local coordinator" limits opportunistic jobs step by step, driven by the mini-batch time of the guaranteed one.
 //!
 //! What is compared is how long a gradient of one rank takes the host, which it says twice a second: the same work each time, whatever its job's other members
-//! are like. It is known what is usual from when no guest computes. A guest begins on a small share and gets more after each while in which the host was as fast as
-//! usual; when it is not, the share is halved at once, and where even a small one is too much, the guest rests, long enough to learn anew what is usual. Nobody is
-//! ever ended for this. Where nobody is on the slot the guest has all of its time.
+//! are like. It is known what is usual from when no guest computes. A guest begins on a small share and gets more after each while in which it computed and the host
+//! was as fast as usual; when that is not, the share is halved at once, and where even a small one is too much, the guest rests, long enough to learn anew what is
+//! usual. Nobody is ever ended for this. Where nobody is on the slot the guest has all of its time.
+//!
+//! A guest says when it has computed a gradient, not when it begins one, and one that it is at when its share becomes none it still computes. So what the host says
+//! meanwhile is forgotten once that is done, and no rest is over before.
 
 use events_schema::ExecutorId;
 use events_schema::control::{Gradients, Progress};
@@ -23,7 +26,7 @@ pub const SLOWER_MAX_MILLI: u64 = 1_100;
 pub const STEADY_WORDS: u32 = 2;
 /// Words of the host from which it is known what is usual.
 pub const USUAL_WORDS: u32 = 3;
-/// How long a guest rests that slowed its host down on the smallest share.
+/// How long a guest rests that slowed its host down on the smallest share, at the least.
 pub const REST_MS: u64 = 10_000;
 /// What is usual follows what is seen by one part in so many: gradients become faster and slower with what else a job does.
 const USUAL_PARTS: u64 = 4;
@@ -43,14 +46,20 @@ struct Host {
     /// What a gradient takes it where no guest computes, in microseconds, and of how many words that follows.
     usual_us: u64,
     words: u32,
+    /// Whether its next word is also of a time in which one computed.
+    is_mixed: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Guest {
     share: u16,
     /// Words of the host since the last step, all of them good.
     steady: u32,
     rests_until: Option<u64>,
+    /// Gradients that it had computed when it last spoke.
+    said: u64,
+    /// Whether it has computed a gradient since its share changed.
+    has_computed: bool,
 }
 
 impl Sharing {
@@ -62,7 +71,7 @@ impl Sharing {
             // First it has to be known what is usual.
             Some(_) => 0,
         };
-        self.guest = Some(Guest { share, steady: 0, rests_until: None });
+        self.guest = Some(Guest { share, ..Guest::default() });
         share
     }
 
@@ -73,7 +82,8 @@ impl Sharing {
 
     /// An executor begins on the slot; the guest's share, if it changes.
     pub fn host_begins(&mut self, executor: &ExecutorId) -> Option<u16> {
-        self.host = Some(Host { executor: executor.clone(), said: Gradients::default(), usual_us: 0, words: 0 });
+        let said = Gradients::default();
+        self.host = Some(Host { executor: executor.clone(), said, usual_us: 0, words: 0, is_mixed: false });
         self.give(0)
     }
 
@@ -81,6 +91,18 @@ impl Sharing {
     pub fn host_ends(&mut self) -> Option<u16> {
         self.host = None;
         self.give(SHARE_ALL)
+    }
+
+    /// The guest says what it is at.
+    pub fn guest_said(&mut self, progress: &Progress) {
+        let (Some(guest), Some(said)) = (&mut self.guest, progress.gradients) else { return };
+        if said.count <= guest.said {
+            return;
+        }
+        (guest.said, guest.has_computed) = (said.count, true);
+        if let (0, Some(host)) = (guest.share, &mut self.host) {
+            (host.words, host.is_mixed) = (0, true);
+        }
     }
 
     /// The host says what it is at; the guest's share, if it changes.
@@ -97,8 +119,8 @@ impl Sharing {
             return None;
         }
         let one_us = took_us / count;
-        if is_alone {
-            // What the guest was still at when it was told to rest says nothing of what is usual: after a rest a few more words are heard.
+        let is_mixed = std::mem::take(&mut host.is_mixed);
+        if is_alone && !is_mixed {
             host.usual_us = match host.words {
                 0 => one_us,
                 _ => (host.usual_us * (USUAL_PARTS - 1) + one_us) / USUAL_PARTS,
@@ -108,8 +130,8 @@ impl Sharing {
         let (usual_us, is_known) = (host.usual_us, host.words >= USUAL_WORDS);
         let guest = self.guest.as_mut()?;
         if guest.share == 0 {
-            let rested = guest.rests_until.is_none_or(|until| until <= now);
-            return (is_known && rested).then(|| self.give(SHARE_FIRST)).flatten();
+            let has_rested = guest.has_computed && guest.rests_until.is_none_or(|until| until <= now);
+            return (is_known && has_rested).then(|| self.give(SHARE_FIRST)).flatten();
         }
         if one_us * 1_000 > usual_us * SLOWER_MAX_MILLI {
             let half = guest.share / 2;
@@ -119,8 +141,8 @@ impl Sharing {
             guest.rests_until = Some(now.saturating_add(REST_MS));
             return self.give(0);
         }
-        guest.steady += 1;
-        if guest.steady < STEADY_WORDS {
+        guest.steady = guest.steady.saturating_add(1);
+        if guest.steady < STEADY_WORDS || !guest.has_computed {
             return None;
         }
         let more = guest.share.saturating_add(SHARE_STEP).min(SHARE_ALL);
@@ -130,7 +152,7 @@ impl Sharing {
     /// The share from now on, if it is another one.
     fn give(&mut self, share: u16) -> Option<u16> {
         let guest = self.guest.as_mut()?;
-        guest.steady = 0;
+        (guest.steady, guest.has_computed) = (0, false);
         let is_new = guest.share != share;
         guest.share = share;
         is_new.then_some(share)
@@ -149,7 +171,25 @@ mod tests {
         sharing: Sharing,
         host: ExecutorId,
         said: Gradients,
+        /// Gradients of the guest, and whether it is at one.
+        guest: u64,
+        is_at_one: bool,
+        share: u16,
         now: u64,
+    }
+
+    fn progress(gradients: Gradients) -> Progress {
+        Progress {
+            generation: Generation(1),
+            revision: 0,
+            step: Step(1),
+            phase: Phase::Computing(Rank(0)),
+            units_done: 0,
+            bytes_done: 0,
+            waits_for: WaitsFor::Nothing,
+            processor_ms: 0,
+            gradients: Some(gradients),
+        }
     }
 
     impl Story {
@@ -157,30 +197,40 @@ mod tests {
             let host: ExecutorId = "job-host/e0".parse().unwrap();
             let mut sharing = Sharing::default();
             sharing.host_begins(&host);
-            Self { sharing, host, said: Gradients::default(), now: 0 }
+            Self { sharing, host, said: Gradients::default(), guest: 0, is_at_one: false, share: 0, now: 0 }
         }
 
-        /// Half a second in which gradients took so long, and as many as there is time for.
-        fn half_second(&mut self, one_us: u64) -> Option<u16> {
+        /// The first gradient it computes at once, whatever its share.
+        fn guest_begins(&mut self) -> u16 {
+            (self.share, self.is_at_one) = (self.sharing.guest_begins(), true);
+            self.share
+        }
+
+        /// It is done with what it was at, and goes on if it may.
+        fn guest_computes(&mut self) {
+            (self.guest, self.is_at_one) = (self.guest + 1, self.share > 0);
+            self.sharing.guest_said(&progress(Gradients { count: self.guest, ..Gradients::default() }));
+        }
+
+        /// Half a second in which gradients of the host took so long, and as many as there is time for.
+        fn host_computes(&mut self, one_us: u64) -> Option<u16> {
             let count = 500_000 / one_us;
             (self.said.count, self.said.took_us, self.now) =
                 (self.said.count + count, self.said.took_us + count * one_us, self.now + 500);
-            let progress = Progress {
-                generation: Generation(1),
-                revision: 0,
-                step: Step(1),
-                phase: Phase::Computing(Rank(0)),
-                units_done: 0,
-                bytes_done: 0,
-                waits_for: WaitsFor::Nothing,
-                processor_ms: 0,
-                gradients: Some(self.said),
-            };
-            self.sharing.host_said(self.now, &self.host, &progress)
+            let share = self.sharing.host_said(self.now, &self.host, &progress(self.said));
+            self.share = share.unwrap_or(self.share);
+            self.is_at_one |= self.share > 0;
+            share
         }
-    }
 
-    impl Story {
+        /// The same with a guest whose gradients take less.
+        fn half_second(&mut self, one_us: u64) -> Option<u16> {
+            if self.is_at_one {
+                self.guest_computes();
+            }
+            self.host_computes(one_us)
+        }
+
         fn half_seconds(&mut self, times: std::ops::Range<u32>, one_us: u64) {
             for _ in times {
                 let _ = self.half_second(one_us);
@@ -191,7 +241,7 @@ mod tests {
     #[test]
     fn a_guest_gets_more_step_by_step_while_its_host_is_as_fast_as_alone() {
         let mut story = Story::new();
-        assert_eq!(story.sharing.guest_begins(), 0, "nobody knows yet what is usual");
+        assert_eq!(story.guest_begins(), 0, "nobody knows yet what is usual");
         let shares: Vec<u16> = (0..24).filter_map(|_| story.half_second(10_000)).collect();
         assert_eq!(shares, [100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000]);
         assert_eq!(story.half_second(10_900), None, "what is usual within a tenth");
@@ -201,7 +251,7 @@ mod tests {
     fn it_is_cut_at_once_when_its_host_is_slower_and_rests_where_nothing_fits() {
         let mut story = Story::new();
         story.half_seconds(0..3, 10_000);
-        assert_eq!(story.sharing.guest_begins(), SHARE_FIRST);
+        assert_eq!(story.guest_begins(), SHARE_FIRST);
         let _ = (story.half_second(10_000), story.half_second(10_000));
         assert_eq!(story.half_second(11_200), Some(100));
         assert_eq!(story.half_second(11_200), Some(50));
@@ -213,16 +263,40 @@ mod tests {
     #[test]
     fn a_host_that_became_slower_by_itself_is_found_out_while_its_guest_rests() {
         let mut story = Story::new();
-        story.sharing.guest_begins();
+        story.guest_begins();
         story.half_seconds(0..6, 10_000);
         let shares: Vec<u16> = (0..60).filter_map(|_| story.half_second(20_000)).collect();
         assert!(shares.contains(&0) && shares.last() == Some(&SHARE_ALL), "{shares:?}");
     }
 
+    /// Its gradient takes longer than a rest, and its host is slow for as long as that.
+    #[test]
+    fn what_a_host_says_while_its_guest_is_still_at_a_gradient_is_not_what_is_usual() {
+        let mut story = Story::new();
+        story.half_seconds(0..3, 10_000);
+        assert_eq!(story.guest_begins(), SHARE_FIRST);
+        let shares: Vec<u16> = (0..40).filter_map(|_| story.host_computes(20_000)).collect();
+        assert_eq!(shares, [50, 0], "nothing more before it is done");
+        story.guest_computes();
+        let again = (1..).find(|_| story.host_computes(10_000).is_some()).unwrap();
+        assert_eq!((again, story.share), (USUAL_WORDS + 1, SHARE_FIRST), "what is usual is learned anew");
+        assert_eq!(story.host_computes(12_000), Some(50), "and is what it was");
+    }
+
+    #[test]
+    fn who_rests_between_long_gradients_gets_no_more_for_it() {
+        let mut story = Story::new();
+        story.half_seconds(0..3, 10_000);
+        story.guest_begins();
+        assert!((0..40).all(|_| story.host_computes(10_000).is_none()));
+        story.guest_computes();
+        assert_eq!(story.host_computes(10_000), Some(200));
+    }
+
     #[test]
     fn who_has_no_host_has_all_of_the_time() {
         let mut story = Story::new();
-        story.sharing.guest_begins();
+        story.guest_begins();
         assert_eq!(story.sharing.host_ends(), Some(SHARE_ALL));
         assert_eq!(
             story.sharing.host_begins(&"job-other/e0".parse().unwrap()),
@@ -237,13 +311,14 @@ mod tests {
         fn a_host_is_never_slower_than_usual_for_long(alone_us in 1_000u64..100_000, hurts_milli in 0u64..3_000, noise in proptest::collection::vec(0u64..40, 200)) {
             let mut story = Story::new();
             story.half_seconds(0..4, alone_us);
-            let mut share = u64::from(story.sharing.guest_begins());
+            story.guest_begins();
             let mut slow = 0;
             for noise in noise {
+                let share = u64::from(story.share);
                 let one_us = alone_us * (1_000_000 + noise * 1_000 + hurts_milli * share) / 1_000_000;
                 slow = if one_us * 1_000 > alone_us * 1_200 { slow + 1 } else { 0 };
                 prop_assert!(slow < 6, "{slow} half seconds of a fifth more, on {share}");
-                share = story.half_second(one_us).map_or(share, u64::from);
+                story.half_second(one_us);
             }
         }
     }
