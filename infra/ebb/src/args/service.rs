@@ -114,9 +114,9 @@ pub struct AgentArgs {
     /// The controller's address for agents, as `ebb up` or `ebb controller` prints it.
     #[arg(long, value_name = "URL")]
     pub controller: String,
-    /// Slots of this machine.
+    /// Slots of this machine [default: one per GPU that --devices names].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub slots: u16,
+    pub slots: Option<u16>,
     /// Directory for its logs and secrets; made if missing.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: PathBuf,

@@ -111,6 +111,11 @@ pub fn slots(told: Option<u16>, devices: Option<&Devices>) -> Result<Option<u16>
     }
 }
 
+fn no_slots() -> Failure {
+    let text = "how many slots this machine has is not said; say --slots N, or --devices auto for one on each GPU";
+    Failure::Usage(text.to_owned())
+}
+
 /// Starts an agent whose executors are this program.
 pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
     let program = std::env::current_exe().map_err(|e| Failure::local("this program's own path is unknown", e))?;
@@ -220,6 +225,9 @@ fn executor_command(program: PathBuf, args: &ExecutorArgs, slots: u16) -> Vec<Os
 /// `ebb agent`: runs until a signal or a fatal error.
 pub async fn run(args: &AgentArgs, output: Output) -> Result<(), Failure> {
     ensure_controller_address(&args.controller)?;
+    if args.slots.is_none() && args.devices.devices == Wanted::None {
+        return Err(no_slots());
+    }
     descriptors::raise();
     keep_private(&args.data).map_err(|e| {
         Failure::local(format!("the agent's directory `{}` cannot be made its owner's alone", args.data.display()), e)
@@ -227,9 +235,10 @@ pub async fn run(args: &AgentArgs, output: Output) -> Result<(), Failure> {
     })?;
     open::store(&args.store).await?;
     let devices = devices(&args.devices.devices).await?;
+    let slots = slots(args.slots, devices.as_ref())?.ok_or_else(no_slots)?;
     let parts = AgentParts {
         server: args.server.clone(),
-        slots: slots(Some(args.slots), devices.as_ref())?.unwrap_or(args.slots),
+        slots,
         controller_url: args.controller.clone(),
         token: controller_token(&args.token_file)?,
         data_dir: args.data.clone(),
@@ -246,11 +255,11 @@ pub async fn run(args: &AgentArgs, output: Output) -> Result<(), Failure> {
     let address = format!("http://{}", agent.address());
     let signals = Signals::listen()?;
     match output {
-        Output::Json => mention(json!({"agent": address, "server": args.server, "slots": args.slots}).to_string()),
+        Output::Json => mention(json!({"agent": address, "server": args.server, "slots": slots}).to_string()),
         // Whether the controller takes it is not known yet; a refusal comes as a line on standard error.
         _ => mention(format!(
             "agent of `{0}` with {1} slots, looking for its controller at {2}; take-back: {address}\n\nnext: ebb slots (lists {0}/0 once the controller has it)\n      ebb fleet put NAME --server {0} --slots {1}\n\nCtrl-C stops it.",
-            args.server, args.slots, args.controller
+            args.server, slots, args.controller
         )),
     }
     let failed = async |agent: &Agent| ended(&agent.stopped().await).unwrap_or_else(|| "the agent ended".to_owned());

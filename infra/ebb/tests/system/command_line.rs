@@ -195,6 +195,10 @@ fn a_service_that_cannot_begin_leaves_nothing_behind() {
     let agent = ["agent", "--server", "far", "--slots", "1", "--token-file", "none", "--store", "s3://b", "--data"];
     let agent = Command::new(EBB).args(agent).arg(&data).args(["--controller", "10.0.0.1:7879"]).output().unwrap();
     assert!(agent.status.code() == Some(2) && said(&agent).contains("http://"), "{}", said(&agent));
+    let agent = ["agent", "--server", "far", "--token-file", "none", "--store", "s3://b", "--data"];
+    let agent =
+        Command::new(EBB).args(agent).arg(&data).args(["--controller", "http://10.0.0.1:7879"]).output().unwrap();
+    assert!(agent.status.code() == Some(2) && said(&agent).contains("--slots N"), "{}", said(&agent));
     let open = Command::new(EBB).args(["up", "--listen", "0.0.0.0:0", "--data", &text(&data)]).output().unwrap();
     assert!(open.status.code() == Some(2) && said(&open).contains("--allow-anyone"), "{}", said(&open));
     let role = ["controller", "--log", "kafka://127.0.0.1:1", "--store", "s3://b", "--listen-metrics", "0.0.0.0:0"];
