@@ -20,11 +20,16 @@ pub(super) fn open<'a>(
         .filter_map(|(id, _)| Some((id, state.kind(id)?)))
 }
 
-/// How many there are of each kind, with those that guests have.
+/// How many there are of each kind, with those that guests have. Also those on which somebody does not end, whom the plan takes off again.
 pub(super) fn totals(state: &State, policy: &dyn Policy) -> BTreeMap<SlotKind, u32> {
+    let is_stuck = |slot: &Slot| {
+        let executor = slot.executor.as_ref().and_then(|executor| state.executor(executor));
+        executor.is_some_and(|executor| executor.stuck)
+    };
     let mut totals = BTreeMap::new();
     for (id, slot) in of_policy(state, policy) {
-        let counts = slot.is_lent() && !slot.is_quarantined() && (slot.job.is_some() || is_shared(state, policy, id));
+        let is_somebodys = slot.job.is_some() || is_stuck(slot) || is_shared(state, policy, id);
+        let counts = slot.is_lent() && !slot.is_quarantined() && is_somebodys;
         if let Some(kind) = state.kind(id).filter(|_| counts) {
             *totals.entry(kind).or_default() += 1;
         }

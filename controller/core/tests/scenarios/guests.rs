@@ -2,6 +2,7 @@
 
 use crate::stories::*;
 use crate::world::{World, dataset, slot};
+use controller_core::limits::STUCK_MS;
 use controller_core::{State, policy_by_name};
 use events_schema::command::Command;
 use events_schema::fact::Fact;
@@ -28,6 +29,11 @@ fn submit(world: &mut World, tenant: &str, min: u16, max: u16) -> JobId {
     }));
     world.run();
     job
+}
+
+/// Of one slot, and no agent has a word.
+fn submit_unheard(world: &mut World, tenant: &str) -> JobId {
+    world.submit(spec_with(|d| (d["tenant"], d["workers"]) = (json!(tenant), json!({"min": 1, "max": 1}))))
 }
 
 fn on(world: &World, id: &JobId) -> Vec<String> {
@@ -188,6 +194,31 @@ fn whoever_is_a_guest_goes_when_another_policy_shares_nothing() {
     assert_eq!((on(&world, &host).len(), on(&world, &guest).len()), (2, 0));
     assert!(world.run_to_end(200));
     well(&world);
+}
+
+/// Two guests whose hosts have gone, so that nobody could share those slots: they were taken off the guest slots of others, of which there was one.
+#[test]
+fn guests_that_do_not_end_are_taken_off_nobody_elses_guest_slots() {
+    let mut world = shared("antman", 3);
+    let host = submit(&mut world, "research", 2, 2);
+    let other = submit(&mut world, "research", 1, 1);
+    let guest = submit(&mut world, "labs", 2, 2);
+    for job in [&host, &other, &guest] {
+        world.train(job);
+        world.run();
+    }
+    assert_eq!(
+        (on(&world, &other), on(&world, &guest)),
+        (vec!["local/2".into()], vec!["local/0-guest".to_owned(), "local/1-guest".into()])
+    );
+    world.command(Command::CancelJob { job: host });
+    world.command(Command::CancelJob { job: guest });
+    // Nobody hears of their ends.
+    let facts = world.pass(STUCK_MS);
+    let stuck = facts.iter().filter(|fact| matches!(fact, Fact::ExecutorStuck { .. })).count();
+    assert_eq!(stuck, 4, "{facts:?}");
+    let waits = submit_unheard(&mut world, "labs");
+    assert_eq!(on(&world, &waits), ["local/2-guest"], "that one is there");
 }
 
 #[test]
