@@ -9,8 +9,8 @@
 //! Pure: no I/O, no clock, no chance, no hash order. Time is the monotonic milliseconds of each call; the wall clock is read
 //! once, at the start.
 //!
-//! Reading order: `message.rs` (what goes in and out), `machine.rs`, `fold.rs` (the state as the log tells it), `take_over.rs`,
-//! `lead.rs` and `intake.rs` (one batch), `links.rs`, `reports.rs`, `presence.rs`, `health.rs`, `clock.rs`, `deletions.rs`,
+//! Reading order: `message.rs` (what goes in and out), `machine.rs` (the state as the log tells it is `controller/fold`), `take_over.rs`,
+//! `lead.rs` and `intake.rs` (one batch), `outbox.rs` (what comes of an input), `links.rs`, `reports.rs`, `presence.rs`, `health.rs`, `clock.rs`, `deletions.rs`,
 //! `checks.rs`, `end.rs`, `note.rs`.
 
 mod checks;

@@ -4,7 +4,7 @@
 //! What it promises beyond the machine's promises: it never waits inside the loop, so an agent is heard whatever the log does; and
 //! a controller works whole or not at all.
 //!
-//! Reading order: `run.rs` (the loop), `hands.rs` (log and store), `agents.rs` (streams), `projector.rs`, `sweep.rs`, `telemetry.rs`, `meters.rs`, `traces.rs`, `failure.rs`.
+//! Reading order: `run.rs` (the loop), `hands.rs` (log and store), `appends.rs` (how long the log takes), `agents.rs` (streams), `projector.rs`, `sweep.rs`, `telemetry.rs`, `meters.rs`, `traces.rs`, `failure.rs`.
 
 mod agents;
 mod appends;

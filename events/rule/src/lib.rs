@@ -1,7 +1,7 @@
 //! What stands in a log, whoever keeps it, and which of it counts: streams, records, and one rule that every reader applies.
 //!
 //! Pure: no I/O, no clock, no chance. It knows neither a log ([`events-log`](../events_log/index.html) does) nor what a fact does
-//! to the state (`controller/cell/src/fold.rs` does). Reading order: this file, then [`count`].
+//! to the state (`controller/fold/src/lib.rs` does). Reading order: this file, then [`count`].
 
 pub mod count;
 

@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`event`] (what goes in and out), [`member`] (the machine), `step.rs` (one step), [`work`], `plan.rs` and [`reduce`] (which
 //! sums, who gets them, and in which order), `replica.rs` and `coverage.rs` (which version is here, and its arrival), `early.rs` (what came too
-//! soon), `follow.rs` and `copy_rate.rs` (how a newcomer gets the replica beside the steps, and how fast), `links.rs` and `suspicion.rs` (who is linked, who is missed), `save.rs` (checkpoints and the end), `admit.rs` (what a peer may
+//! soon), `follow.rs` and `copy_rate.rs` (how a newcomer gets the replica beside the steps, and how fast), `room.rs` (memory for it), `links.rs` and `suspicion.rs` (who is linked, who is missed), `save.rs` (checkpoints and the end), `admit.rs` (what a peer may
 //! say), `leave.rs` and `meanwhile.rs` (who has to go, also while a gradient is computed), `pace.rs` (what is due by time), `meter.rs` and `progress.rs` (for eyes and for the watchdog).
 //!
 //! Three rules for whoever drives it:

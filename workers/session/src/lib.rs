@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`message`] (what members say), [`event`] (inputs and outputs), [`state`] (the machine), `start_round.rs` (how a
 //! generation begins: fresh, from a checkpoint, after a loss), `recover.rs` (whose replica counts), `switch.rs` (how a running
-//! generation changes at a boundary), `follow.rs` (how a newcomer comes to hold the replica before that), `save.rs` (what a checkpoint and an evaluation need from everybody), `compare.rs` (whose replica is not like
+//! generation changes at a boundary), `follow.rs` (how a newcomer comes to hold the replica before that), `leave.rs` (who goes in the middle of a step), `save.rs` (what a checkpoint and an evaluation need from everybody), `compare.rs` (whose replica is not like
 //! the others'), [`stride`] (where an update ends that takes several steps at once).
 //! Next on a step's path: `workers/executor/src/trainer.rs`.
 //!
