@@ -149,6 +149,7 @@ def become(request: Request) -> socket.socket:
     """Makes this child what a Python of the executor's own would be; its end of the executor's socket."""
     try:
         os.setpgid(0, request.group)
+        os.nice(max(0, os.getpriority(os.PRIO_PROCESS, request.group) - os.nice(0)))  # a guest has a lower priority than its server
     except OSError:  # there is no such group any more, so its executor is gone
         os._exit(0)
     die_with(request.life)

@@ -38,7 +38,7 @@ class Job(ebb.Job):
         os.wait()
         json.dump({
             "forked": int(os.read(apart, 9)),
-            "group": os.getpgrp(), "compiled": cache_dir(), "environment": dict(os.environ), "hash": hash("text"),
+            "group": os.getpgrp(), "nice": os.nice(0), "compiled": cache_dir(), "environment": dict(os.environ), "hash": hash("text"),
             "sockets": sum(target.startswith("socket:") for target in described.values()),
             "handles": sum("pidfd" in target for target in described.values()), "standard": [described[n] for n in range(3)],
         }, open(os.environ["LOOK_INTO"], "w"))
@@ -112,6 +112,8 @@ class ForkServer(unittest.TestCase):
         assert kind == b"w" and int(memory) > 0, cls.server.said
         cls.leader = subprocess.Popen(["sleep", "600"], process_group=0) if sys.version_info >= (3, 11) else None
         cls.group = cls.leader.pid if cls.leader else os.getpgrp()
+        if cls.leader:
+            os.setpriority(os.PRIO_PROCESS, cls.group, os.nice(0) + 3)  # as of a guest
 
     @classmethod
     def tearDownClass(cls) -> None:
@@ -141,6 +143,7 @@ class ForkServer(unittest.TestCase):
                 self.assertEqual(expected_group, found[-1]["group"])
             fresh, forked = found
             self.assertEqual(fresh["hash"], forked["hash"])
+            self.assertEqual(os.getpriority(os.PRIO_PROCESS, self.group), forked["nice"], "the priority of its executor")
             self.assertEqual(into, forked["environment"]["LOOK_INTO"])
             self.assertEqual(folder, os.path.dirname(forked["compiled"]), "it may write nowhere else")
             self.assertEqual((0, 0), (fresh["forked"], forked["forked"]), "what the code forks keeps the conversation open")
