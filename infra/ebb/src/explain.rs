@@ -172,9 +172,12 @@ impl Story {
             Output::Table => {
                 let waits = job.reason.as_ref().and_then(|reason| reason.waits.as_ref()).map(WaitCause::sentence);
                 let waits = waits.map(|waits| format!("; now it waits for {waits}")).unwrap_or_default();
-                let guests = job.slots.iter().filter(|slot| slot.ends_with("-guest")).count();
-                let kind = if guests > 0 { "guest slots, beside other jobs" } else { "slots" };
-                line(format!("{} is {} on {} {kind}{waits}", job.id, job.phase, job.slots.len()));
+                let (slots, of_slots) = (job.slots.len(), if job.slots.len() == 1 { "slot" } else { "slots" });
+                let on = match job.slots.iter().any(|slot| slot.ends_with("-guest")) {
+                    true => format!("{slots} guest {of_slots}, beside other jobs"),
+                    false => format!("{slots} {of_slots}"),
+                };
+                line(format!("{} is {} on {on}{waits}", job.id, job.phase));
                 if earlier > 0 {
                     line(format!("({earlier} earlier decisions: without --newest all are told)"));
                 }

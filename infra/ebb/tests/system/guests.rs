@@ -33,7 +33,7 @@ async fn a_guest_trains_beside_its_host_and_leaves_with_it_and_no_bit_of_either_
         (&json!(host), &json!(guest), &json!("borrowed"))
     );
     let told = system.ebb(&["explain", &guest]).await;
-    assert!(String::from_utf8_lossy(&told.stdout).contains("on 1 guest slots"), "{told:?}");
+    assert!(String::from_utf8_lossy(&told.stdout).contains("on 1 guest slot,"), "{told:?}");
     // A guest computes at the lowest priority, and its host does not.
     let on = system.agent().slots().await.unwrap();
     let nice = |place: &str| {
