@@ -180,7 +180,8 @@ fn newest(told: &Mutex<Steps>) -> u64 {
     told.lock().ok().and_then(|told| told.last_key_value().map(|(step, _)| *step)).unwrap_or(0)
 }
 
-async fn demand(client: &Client, needed: u32) -> Result<(), HarnessError> {
+/// Says what the only fleet needs of its slots.
+pub async fn demand(client: &Client, needed: u32) -> Result<(), HarnessError> {
     client.demand(LOCAL_FLEET, &PublishDemand::needed(needed)).await?;
     Ok(())
 }

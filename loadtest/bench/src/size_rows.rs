@@ -2,15 +2,14 @@
 //! memory of both. Then slots come and go under one of them, as they do where a fleet lends them: what it trains, against what its slots could have.
 
 use crate::Effort;
-use crate::growth_rows::{LargeModel, WORKERS};
+use crate::growth_rows::{LargeModel, WORKERS, demand};
 use crate::one_slot::{Best, OneSlot, WARM_SHARE};
 use crate::row::{Row, number};
 use crate::step_rows::best_window_ms;
-use gateway_api::PublishDemand;
 use gateway_client::Client;
+use loadtest_harness::HarnessError;
 use loadtest_harness::service::Service;
 use loadtest_harness::watched_job::WatchedJob;
-use loadtest_harness::{HarnessError, LOCAL_FLEET};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use workers_executor::plain::train_plain_steps;
@@ -209,15 +208,11 @@ async fn during(client: &Client, job: &str, length: Duration) -> Result<Phase, H
         tokio::time::sleep(LOOK_EVERY).await;
     }
     let settled_s = length.as_secs_f64() / f64::from(SETTLING_SHARE);
-    let settled = told.iter().find(|(at, _)| *at >= settled_s);
-    let (Some(first), Some(settled), Some(last)) = (told.first(), settled, told.last()) else {
+    let last = told.last();
+    let settled = told.iter().find(|(at, _)| *at >= settled_s).filter(|settled| Some(*settled) != last);
+    let (Some(first), Some(settled), Some(last)) = (told.first(), settled, last) else {
         return Err(HarnessError::plain("the bench's job made no steps while its slots came and went"));
     };
     let per_s = |from: &(f64, f64)| (last.1 - from.1) / (last.0 - from.0).max(f64::MIN_POSITIVE);
     Ok(Phase { steps: last.1 - first.1, seconds: last.0 - first.0, usual_per_s: per_s(settled) })
-}
-
-async fn demand(client: &Client, needed: u32) -> Result<(), HarnessError> {
-    client.demand(LOCAL_FLEET, &PublishDemand::needed(needed)).await?;
-    Ok(())
 }
