@@ -13,7 +13,7 @@ use events_schema::control::{Gradients, Phase, Progress, WaitsFor};
 use events_schema::fact::{Blamed, StallCause};
 use events_schema::job::Determinism;
 use events_schema::report::Report;
-use events_schema::{ExecutorId, JobId, Rank, Step, TimeMs};
+use events_schema::{ExecutorId, JobId, Rank, SlotId, Step, TimeMs};
 use std::collections::BTreeMap;
 
 /// All members wait for each other and nothing moves: far longer than any message takes, far shorter than anybody waits for a job.
@@ -28,6 +28,11 @@ pub const UNIT_STALL_FACTOR: u64 = 8;
 pub const PROCESSOR_LOOK_MS: u64 = 5_000;
 /// Who computes, if slowly, has at least one in so many parts of a processor; the threads that listen and say that it lives use far less.
 pub const PROCESSOR_PARTS: u64 = 20;
+/// Who is on a guest slot has what its host leaves, of which one part in seventy was seen (docs/measurements.md), and computes as long as it has any: a tick of
+/// the kernel's in each look.
+pub const PROCESSOR_PARTS_OF_GUEST: u64 = 1_000;
+/// Its unit may take so many times its limit meanwhile: more than the host made it slower, and still an end.
+pub const GUEST_TIMES: u64 = 100;
 /// A copy of which not one byte arrives; one that is slow is judged by what arrives in so long, in which no short trouble of a link counts.
 pub const BYTES_STALL_MS: u64 = 30_000;
 /// A copy may be so many times slower than the rate that its job was let grow with.
@@ -49,8 +54,9 @@ struct Heard {
     since_ms: u64,
     /// When its use of the processor was looked at, and how much it had used by then.
     looked: (u64, u64),
-    /// Whether it computed before that look.
+    /// Whether it computed before that look, and whether as much as a guest has to.
     computes: bool,
+    crawls: bool,
     /// Its unit was seen to use processor time after its limit: it has three times the limit, once.
     lenient: bool,
     /// The part of its copy that is judged now.
@@ -121,8 +127,9 @@ impl Watch {
         let Some(known) = self.executors.get_mut(executor) else {
             let looked = (now_ms, progress.processor_ms);
             let copy = Stretch::new(now_ms, &progress);
-            let (at_ms, since_ms, computes, lenient) = (now_ms, now_ms, false, false);
-            let heard = Heard { progress, at_ms, since_ms, looked, computes, lenient, copy };
+            let (at_ms, since_ms) = (now_ms, now_ms);
+            let heard =
+                Heard { progress, at_ms, since_ms, looked, computes: false, crawls: false, lenient: false, copy };
             self.executors.insert(executor.clone(), heard);
             return;
         };
@@ -280,6 +287,7 @@ impl Watch {
         let (mut still_since_ms, mut store_ms, mut linking) = (0, 0, false);
         // What a program of the user's does in its own time is not known, so nobody can say that it hangs.
         let unknown = job.spec.gang().is_some();
+        let are_guests = job.slots().first().is_some_and(SlotId::is_guest);
         for member in members {
             let Some(heard) = self.executors.get_mut(member) else { continue };
             still_since_ms = still_since_ms.max(heard.since_ms);
@@ -292,7 +300,7 @@ impl Watch {
                 Kind::Unit(_) if unknown => None,
                 Kind::Unit(rank) => {
                     let limit_ms = unit_limit_ms(Sort::of(&heard.progress));
-                    heard.hangs(still_ms, limit_ms).then_some((StallCause::Unit, rank))
+                    heard.hangs(still_ms, limit_ms, are_guests).then_some((StallCause::Unit, rank))
                 }
                 Kind::Copying if all => heard.copies_slowly(now_ms, copies).then_some((StallCause::Bytes, None)),
                 Kind::Store => {
@@ -331,6 +339,7 @@ impl Heard {
         if passed_ms >= PROCESSOR_LOOK_MS {
             let used_ms = self.progress.processor_ms.saturating_sub(used_ms);
             self.computes = used_ms.saturating_mul(PROCESSOR_PARTS) >= passed_ms;
+            self.crawls = used_ms.saturating_mul(PROCESSOR_PARTS_OF_GUEST) >= passed_ms;
             self.looked = (now_ms, self.progress.processor_ms);
         }
     }
@@ -348,10 +357,14 @@ impl Heard {
     }
 
     /// Whether the unit it is in takes too long. One that still uses the processor when its time is over gets three times as much, once:
-    /// a slow machine is no hung one.
-    fn hangs(&mut self, still_ms: u64, limit_ms: u64) -> bool {
+    /// a slow machine is no hung one. Nor is a guest whose host leaves it next to nothing.
+    fn hangs(&mut self, still_ms: u64, limit_ms: u64, is_guest: bool) -> bool {
         self.lenient |= still_ms >= limit_ms && self.computes;
-        let factor = if self.lenient { 3 } else { 1 };
+        let factor = match self.lenient {
+            _ if is_guest && self.crawls => GUEST_TIMES,
+            true => 3,
+            false => 1,
+        };
         still_ms >= limit_ms.saturating_mul(factor)
     }
 }
@@ -403,10 +416,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::testing::{reported, training};
-    use events_schema::fact::{Entry, Fact, Proposal};
+    use events_schema::fact::{Entry, Fact, PlanCause, PlanReason, Proposal};
     use events_schema::report::ExitCause;
     use events_schema::stride::Stride;
-    use events_schema::{Generation, SlotId, TimeMs};
+    use events_schema::{Generation, TimeMs};
     use serde_json::json;
 
     /// A job that trains on two slots, and a clock.
@@ -426,6 +439,16 @@ mod tests {
         fn with(said: serde_json::Value) -> Self {
             let job = JobId::parse("job-a").unwrap();
             Self { state: training(&job, 2, &said), job, watch: Watch::default(), now_ms: 1_000 }
+        }
+
+        /// The same on guest slots.
+        fn of_guests() -> Self {
+            let mut story = Self::new();
+            let slots = [0, 1].map(|number| story.slot(number).guest()).to_vec();
+            let reason = PlanReason { policy: "antman".to_owned(), cause: PlanCause::Gain, waits: None };
+            let job = story.job.clone();
+            story.state.apply(TimeMs(1), &Fact::PlanAdopted { job, slots, reason, from: None, attained_slot_ms: None });
+            story
         }
 
         fn slot(&self, number: u32) -> SlotId {
@@ -549,6 +572,23 @@ mod tests {
         let mut story = Story::new();
         let (after_ms, _) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
         assert!((600_000..=601_000).contains(&after_ms), "{after_ms}");
+    }
+
+    /// A gradient of a second takes one that has a seventieth of a processor more than a minute; it failed where its host had all of the others on two slots.
+    #[test]
+    fn a_guest_that_computes_now_and_then_does_not_hang() {
+        let crawls = |ms: u64| [reducing(1), computing(1, ms / 70)];
+        for guests in [false, true] {
+            let mut story = if guests { Story::of_guests() } else { Story::new() };
+            (0..5).for_each(|unit| {
+                story.now_ms += 1_000;
+                story.say(0, 7, Phase::Computing(Rank(0)), WaitsFor::Nothing, (unit, 0, unit));
+            });
+            assert_eq!(story.until_stall(900, &crawls).is_none(), guests);
+            // And if it does not compute at all, it hangs.
+            let stall = story.until_stall(900, &|_| [reducing(1), computing(1, 20_000)]);
+            assert_eq!(stall.map(|(_, report)| blamed(&report).0), Some(StallCause::Unit));
+        }
     }
 
     /// On one executor of eight workers its gradient takes eight times as long as it did on eight.
