@@ -75,49 +75,38 @@ pub async fn rows(
 async fn steps(folder: &Path, sized: &Sized<'_>, effort: Effort) -> Result<[Row; 2], HarnessError> {
     let (rounds, steps) = (effort.pick(2, 5), effort.pick(20, 40));
     let bench = OneSlot::start(&sized.model.job(1, 1), &folder.join("steps")).await?;
-    let (mut one, mut many, mut plain) = (Best::default(), Best::default(), Best::default());
+    let counts = [1, MANY];
+    let [mut elastic, mut plain] = [[Best::default(), Best::default()], [Best::default(), Best::default()]];
     for round in 0..rounds {
-        let seen = bench.run(&sized.model.job(1, steps), &format!("one-{round}"), false).await?;
-        one.take(seen.best_ms, seen.processor_ms);
-        plain.take(plain_step_ms(folder, &sized.model, steps).await?, 0.0);
-        let seen = bench.run(&sized.model.job(MANY, steps), &format!("many-{round}"), false).await?;
-        many.take(seen.best_ms, seen.processor_ms);
+        for (at, workers) in counts.into_iter().enumerate() {
+            let seen = bench.run(&sized.model.job(workers, steps), &format!("of-{workers}-{round}"), false).await?;
+            elastic[at].take(seen.best_ms, seen.processor_ms);
+            plain[at].take(plain_step_ms(folder, &sized.model, workers, steps).await?, 0.0);
+        }
     }
     bench.stop().await?;
-    let note = |of: &Best, baseline_ms: f64| {
-        format!("best second of {rounds} runs in turns, {:+.1} ms", of.step() - baseline_ms)
+    let row = |at: usize, baseline_name, note: String| {
+        let (value, baseline) = (elastic[at].step(), plain[at].step());
+        let note = format!("best second of {rounds} runs in turns, {:+.1} ms{note}", value - baseline);
+        Row { name: sized.names[at], value, unit: "ms", baseline_name, baseline, note }
     };
-    let as_many = f64::from(MANY) * one.step();
-    let [elastic, shared, ..] = sized.names;
+    // One update is made for all of them, so that as many times one is more than they may take.
+    let as_many = number(f64::from(MANY) * elastic[0].step());
     Ok([
-        Row {
-            name: elastic,
-            value: one.step(),
-            unit: "ms",
-            baseline_name: "ms the same in a plain loop",
-            baseline: plain.step(),
-            note: note(&one, plain.step()),
-        },
-        Row {
-            name: shared,
-            value: many.step(),
-            unit: "ms",
-            baseline_name: "ms as many times one",
-            baseline: as_many,
-            note: format!("{MANY} workers, a step of all; {}", note(&many, as_many)),
-        },
+        row(0, "ms the same in a plain loop", String::new()),
+        row(1, "ms a plain loop of as many batches", format!("; {MANY} workers; as many times one: {as_many} ms")),
     ])
 }
 
-/// Ebb's own model in this process, without membership; one in PyTorch in a plain loop of it.
-async fn plain_step_ms(folder: &Path, model: &LargeModel<'_>, steps: u64) -> Result<f64, HarnessError> {
+/// Ebb's own model in this process, without membership; one in PyTorch in a plain loop of it. As many batches make a gradient as there are workers.
+async fn plain_step_ms(folder: &Path, model: &LargeModel<'_>, workers: u16, steps: u64) -> Result<f64, HarnessError> {
     let times: Vec<Duration> = match model.code() {
         Some((code, model)) => {
-            let plain = code.plain(model, steps).await?;
+            let plain = code.plain(model, workers, steps).await?;
             plain.step_ms.iter().map(|ms| Duration::from_secs_f64(ms / 1e3)).collect()
         }
         None => {
-            let (job, order, address) = model.job(1, steps).order(folder).await?;
+            let (job, order, address) = model.job(workers, steps).order(folder).await?;
             let run = tokio::task::spawn_blocking(move || train_plain_steps(&job, &order, &address, None, steps)).await;
             let failed = "the plain loop failed";
             run.map_err(|e| HarnessError::local(failed, e))?.map_err(|e| HarnessError::local(failed, e))?.step_times

@@ -146,10 +146,11 @@ impl TorchCode {
         Ok((job, order, address, host))
     }
 
-    /// Trains a model in the plain loop.
-    pub async fn plain(&self, model: Model, steps: u64) -> Result<Plain, HarnessError> {
+    /// Trains a model in the plain loop, where so many batches make a gradient.
+    pub async fn plain(&self, model: Model, batches: u16, steps: u64) -> Result<Plain, HarnessError> {
         let Model { kind, width, momentum, rows } = model;
-        let arguments = [width.to_string(), momentum.to_string(), rows.to_string(), steps.to_string()];
+        let [rows, batches] = [rows, batches].map(|count| count.to_string());
+        let arguments = [width.to_string(), momentum.to_string(), rows, batches, steps.to_string()];
         let mut all = vec!["plain.py", kind];
         all.extend(arguments.iter().map(String::as_str));
         let output = self.python(&all).await?;

@@ -49,7 +49,7 @@ pub async fn steps(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Ve
             let key = |workers: u16| format!("bench-{index}-{workers}-{round}");
             let seen = bench.run(&code.job(model, 1, steps), &key(1), false).await?;
             ours.take(seen.best_ms, seen.processor_ms);
-            let by_hand = code.plain(model, steps).await?;
+            let by_hand = code.plain(model, 1, steps).await?;
             let warm = by_hand.step_ms.iter().skip((steps / WARM_SHARE) as usize);
             let times: Vec<Duration> = warm.map(|ms| Duration::from_secs_f64(ms / 1e3)).collect();
             plain.take(best_window_ms(&times), by_hand.processor_ms);
