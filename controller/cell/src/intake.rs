@@ -10,7 +10,7 @@ use crate::links::Links;
 use crate::message::Ticket;
 use crate::note::Note;
 use crate::outbox::Outbox;
-use controller_core::{Input, Policy, State, decide_input, plan, plan_due};
+use controller_core::{Input, Planned, Policy, State, decide_input_folded, plan_due, plan_until};
 use controller_fold::{Fold, Positions};
 use events_rule::{Record, Stream};
 use events_schema::batch::{Batch, DecodeError, InputStream, Taken, from_bytes};
@@ -232,16 +232,7 @@ pub(crate) struct Due {
 pub(crate) fn prepare(fold: &Fold, intake: &Intake, limits: &Limits, due: &Due, around: &mut Around<'_>) -> Prepared {
     let (policy, links, at) = (around.policy, around.links, around.at.max(fold.at));
     let state = fold.state.clone();
-    let mut draft = Draft {
-        committed: &fold.state,
-        state,
-        at,
-        policy,
-        links,
-        facts: Vec::new(),
-        causes: Vec::new(),
-        out: &mut *around.out,
-    };
+    let mut draft = Draft { state, at, policy, links, facts: Vec::new(), causes: Vec::new(), out: &mut *around.out };
     let counts = intake.counts(limits.inputs_max, limits.first);
     let mut taken = Vec::new();
     for (waiting, count) in intake.0.iter().zip(counts) {
@@ -269,7 +260,6 @@ pub(crate) fn prepare(fold: &Fold, intake: &Intake, limits: &Limits, due: &Due, 
 
 /// Facts decided so far, and the state with them.
 struct Draft<'a> {
-    committed: &'a State,
     state: State,
     at: TimeMs,
     policy: &'a dyn Policy,
@@ -344,7 +334,7 @@ impl Draft<'_> {
     fn decide(&mut self, input: &Input) -> Result<(), String> {
         let name = self.policy.name();
         let changed = self
-            .guarded(|state, at| decide_input(state, at, input, name))
+            .guarded(|state, at| decide_input_folded(state.clone(), at, input, name))
             .map_err(|panic| format!("deciding about it panicked: {panic}"))?;
         if plan_due(&self.state, self.at, input, changed) {
             self.plan();
@@ -355,32 +345,25 @@ impl Draft<'_> {
     /// A policy that panics costs its plan only, and is asked again after a pause.
     fn plan(&mut self) {
         let policy = self.policy;
-        let Err(reason) = self.guarded(|state, at| plan(state, at, policy)) else { return };
+        let planned = |state: &State, at| {
+            let Planned { facts, state, .. } = plan_until(state, at, policy);
+            (facts, state)
+        };
+        let Err(reason) = self.guarded(planned) else { return };
         self.out.note(Note::PlanFailed { policy: policy.name(), reason: reason.clone() });
         self.emit(Fact::PlanFailed { policy: policy.name().to_owned(), reason });
     }
 
-    /// Decides and folds; whether anything was decided. After a panic everything is as before.
-    fn guarded(&mut self, decide: impl FnOnce(&State, TimeMs) -> Vec<Fact>) -> Result<bool, String> {
-        let (state, at) = (&mut self.state, self.at);
-        // What a panic may leave half done is `state`, which is then built anew.
-        let decided = catch_unwind(AssertUnwindSafe(|| {
-            let facts = decide(state, at);
-            facts.iter().for_each(|fact| state.apply(at, fact));
-            facts
-        }));
-        match decided {
-            Ok(mut facts) => {
-                let changed = !facts.is_empty();
-                self.facts.append(&mut facts);
-                Ok(changed)
-            }
-            Err(panic) => {
-                self.state = self.committed.clone();
-                self.facts.iter().for_each(|fact| self.state.apply(self.at, fact));
-                Err(panic_text(&*panic).to_owned())
-            }
-        }
+    /// Decides, and goes on with the state that the facts were folded into; whether anything was decided. After a panic everything is as before.
+    fn guarded(&mut self, decide: impl FnOnce(&State, TimeMs) -> (Vec<Fact>, State)) -> Result<bool, String> {
+        let (state, at) = (&self.state, self.at);
+        // What a panic may leave half done is a copy.
+        let (mut facts, state) =
+            catch_unwind(AssertUnwindSafe(|| decide(state, at))).map_err(|panic| panic_text(&*panic).to_owned())?;
+        let changed = !facts.is_empty();
+        self.facts.append(&mut facts);
+        self.state = state;
+        Ok(changed)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The pure brain of a cell: what is decided, what becomes of the state, what everybody has to do about it.
 //!
-//! `decide(state, at, input, policy) -> facts` (`decide_input` and `plan` apart, for who guards against policies),
+//! `decide(state, at, input, policy) -> facts` (`decide_input_folded` and `plan_until` apart, for who guards against policies),
 //! `state.apply(at, fact)`, `orders(state, server)`: nothing else. The live controller, the gateway's read model and the simulator
 //! run this same code.
 //!
@@ -32,7 +32,7 @@ mod testing;
 pub mod version;
 pub mod watch;
 
-pub use decide::{Input, Planned, decide, decide_input, decide_input_folded, plan, plan_due, plan_until};
+pub use decide::{Input, Planned, decide, decide_input, decide_input_folded, plan_due, plan_until};
 pub use effects::{RetiredObject, next_retirement, retired_objects};
 pub use explain::Reasons;
 pub use orders::orders;

@@ -169,9 +169,7 @@ impl Fold {
     }
 
     fn apply(&mut self, batch: &Batch) {
-        for fact in &batch.facts {
-            self.state.apply(batch.at, fact);
-        }
+        self.state.apply_all(batch.at, &batch.facts);
         for taken in &batch.taken {
             self.positions.set(taken.stream, taken.to);
         }

@@ -2,7 +2,7 @@
 //!
 //! An input is handled by [`decide_input`]: its own file says what it means (`jobs.rs`, `datasets.rs`, `fleets.rs`, `agents.rs`),
 //! then every job that was touched is brought into order (`generations.rs`: executors, proposals, losses). Only then, and apart
-//! from it, the policy is asked by [`plan()`], if [`plan_due`]: whatever becomes of the plan, what the input means stands, and what a
+//! from it, the policy is asked by [`plan_until`], if [`plan_due`]: whatever becomes of the plan, what the input means stands, and what a
 //! fleet takes back is on its way. Facts are folded into a copy of the state as they are decided, so each move sees what the one
 //! before did; the copy shares all that it does not change.
 //!
@@ -69,7 +69,7 @@ pub enum Input {
 pub fn decide(state: &State, at: TimeMs, input: &Input, policy: &dyn Policy) -> Vec<Fact> {
     let (mut facts, state) = decide_input_folded(state.clone(), at, input, policy.name());
     if plan_due(&state, at, input, !facts.is_empty()) {
-        facts.extend(plan(&state, at, policy));
+        facts.extend(plan_until(&state, at, policy).facts);
     }
     facts
 }
@@ -107,13 +107,7 @@ pub fn plan_due(state: &State, at: TimeMs, input: &Input, changed: bool) -> bool
     !pauses && (eager || matches!(input, Input::Tick))
 }
 
-/// The facts that follow from the policy's plan, and from what jobs avoid of it (`elsewhere.rs`).
-#[must_use]
-pub fn plan(state: &State, at: TimeMs, policy: &dyn Policy) -> Vec<Fact> {
-    plan_until(state, at, policy).facts
-}
-
-/// The same, the state with these facts folded in, and until when the plan holds if nothing happens: for callers that do not ask every tick.
+/// What follows from the policy's plan, and from what jobs avoid of it (`elsewhere.rs`).
 #[must_use]
 pub fn plan_until(state: &State, at: TimeMs, policy: &dyn Policy) -> Planned {
     let mut draft = Draft::new(state.clone(), at, policy.name());
@@ -132,7 +126,7 @@ pub struct Planned {
     pub facts: Vec<Fact>,
     /// The state with them folded in.
     pub state: State,
-    /// When the policy wants to be asked again, though nothing has changed by then.
+    /// When the policy wants to be asked again, though nothing has changed by then: for callers that do not ask every tick.
     pub until: Option<TimeMs>,
 }
 
