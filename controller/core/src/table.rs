@@ -176,22 +176,27 @@ impl<K: Ord, V> Table<K, V> {
         self.chunk(place)?.get(place.index).map(|(_, value)| value.as_ref())
     }
 
-    /// The values of these keys: quick where they are in order and hardly any lies between them, because each is looked for from the one before.
+    /// The values of these keys: quick where they are in order and mostly side by side, because each is looked for from the one before.
     pub fn each<'a, 'b, I>(&'a self, keys: I) -> impl Iterator<Item = Option<&'a V>> + use<'a, 'b, I, K, V>
     where
         I: Iterator<Item = &'b K>,
         K: 'b,
     {
         let mut keys = keys.peekable();
-        let first = keys.peek().map(|first| self.range_from(Bound::Included(*first)));
-        let mut entries = first.into_iter().flatten().peekable();
+        let first = keys.peek().map_or(Bound::Unbounded, |first| Bound::Included(*first));
+        let mut entries = self.entries_in(first).peekable();
         keys.map(move |key| {
+            let is_it = |(known, _): &(&K, &V)| *known == key;
+            // Mostly it is the next one.
+            if let Some((_, value)) = entries.next_if(is_it) {
+                return Some(value);
+            }
             let passed = (0..EACH_PASSED_MAX).take_while(|_| entries.next_if(|(known, _)| *known < key).is_some());
             let _passed = passed.count();
-            match entries.peek() {
-                Some((known, value)) if *known == key => Some(*value),
-                _ => self.get(key),
+            if !entries.peek().is_some_and(is_it) {
+                entries = self.entries_in(Bound::Included(key)).peekable();
             }
+            entries.next_if(is_it).map(|(_, value)| value)
         })
     }
 
@@ -241,6 +246,10 @@ impl<K: Ord, V> Table<K, V> {
 
     /// Entries from `from` on, in key order.
     pub fn range_from<'a>(&'a self, from: Bound<&K>) -> impl Iterator<Item = (&'a K, &'a V)> + use<'a, K, V> {
+        self.entries_in(from)
+    }
+
+    fn entries_in(&self, from: Bound<&K>) -> Entries<'_, K, V> {
         let place = match from {
             Bound::Unbounded => Place::default(),
             Bound::Included(key) | Bound::Excluded(key) => {

@@ -6,6 +6,7 @@ use crate::table::Table;
 use events_schema::command::{OfferMode, Recall};
 use events_schema::fact::{Fact, ReclaimCause};
 use events_schema::{FleetId, ServerId, SlotId, TimeMs};
+use std::sync::Arc;
 
 pub(super) fn declared(
     state: &mut State,
@@ -16,7 +17,8 @@ pub(super) fn declared(
     reclaim_deadline_ms: u64,
 ) {
     let old = state.fleets.get(id).cloned();
-    let dropped = old.iter().flat_map(|fleet| &fleet.slots).filter(|slot| slots.binary_search(slot).is_err());
+    let before = old.iter().flat_map(|fleet| fleet.slots.iter());
+    let dropped = before.clone().filter(|slot| slots.binary_search(slot).is_err());
     for slot in dropped {
         let returns = |kept: &Slot| matches!(kept.state, SlotState::Reclaimed { .. });
         if state.slots.get(slot).is_some_and(returns) {
@@ -30,14 +32,13 @@ pub(super) fn declared(
             state.slots.insert(slot.clone(), Slot::unoffered(id.clone(), at));
         }
     }
-    let hosts = old.iter().flat_map(|fleet| &fleet.slots).chain(slots);
-    guests::follow(state, hosts);
+    guests::follow(state, before.chain(slots));
     let (sequence, needed, recalled) =
         old.as_ref().map_or((None, 0, None), |fleet| (fleet.sequence, fleet.needed, fleet.recalled));
     let count = |which: fn(&Slot) -> bool| slots.iter().filter(|id| state.slots.get(id).is_some_and(which)).count();
     let (lent, withheld) = (count(Slot::is_lent), count(Slot::is_withheld));
     let fleet = Fleet {
-        slots: slots.to_vec(),
+        slots: Arc::new(slots.to_vec()),
         offers,
         reclaim_deadline_ms,
         sequence,
@@ -67,12 +68,17 @@ pub(super) fn demand(state: &mut State, at: TimeMs, id: &FleetId, sequence: u64,
 fn keep_ahead(state: &mut State, id: &FleetId, anew: bool) {
     let Some(fleet) = state.fleets.get(id).filter(|_| state.past(id).is_some()) else { return };
     let mut extra = fleet.lendable().saturating_sub(fleet.lent);
-    for slot in &fleet.slots {
-        let known = state.slots.get(slot).filter(|slot| slot.state == SlotState::Unoffered);
+    let mut changed = Vec::new();
+    // Looked up side by side, and written only where it is another: a fleet has thousands of slots, and mostly none of them changes.
+    for (id, slot) in fleet.slots.iter().zip(state.slots.each(fleet.slots.iter())) {
+        let known = slot.filter(|slot| slot.state == SlotState::Unoffered);
         let Some(known) = known.filter(|slot| slot.ahead.is_some() || anew && extra > 0) else { continue };
         let ahead = (extra > 0).then_some(known.ahead.unwrap_or(Ahead::Kept));
         extra = extra.saturating_sub(1);
-        state.slots.change(slot, |slot| slot.ahead = ahead);
+        changed.extend((ahead != known.ahead).then(|| (id.clone(), ahead)));
+    }
+    for (id, ahead) in changed {
+        state.slots.change(&id, |slot| slot.ahead = ahead);
     }
 }
 

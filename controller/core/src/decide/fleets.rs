@@ -36,7 +36,7 @@ pub(super) fn put(
     }
     slots.iter().try_for_each(|slot| can_own(draft, id, slot))?;
     let same = |fleet: &Fleet| {
-        fleet.slots == slots && fleet.offers == offers && fleet.reclaim_deadline_ms == reclaim_deadline_ms
+        *fleet.slots == slots && fleet.offers == offers && fleet.reclaim_deadline_ms == reclaim_deadline_ms
     };
     if known.is_some_and(same) {
         return Ok(());

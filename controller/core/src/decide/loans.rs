@@ -34,7 +34,7 @@ struct Lender<'a> {
     past: &'a Past,
     fleet: &'a Fleet,
     /// What nobody is on, in the order in which it goes back: looked up only where anything does.
-    idle: OnceCell<Vec<SlotId>>,
+    idle: OnceCell<Vec<&'a SlotId>>,
     /// How many of what it lends goes back within a horizon.
     goes: [OnceCell<usize>; HORIZONS],
     /// Servers whose idle slots are all likely to go back within a horizon.
@@ -120,11 +120,11 @@ impl<'a> Loans<'a> {
         *lender.goes[horizon].get_or_init(|| ahead::goes_back(lender.past, lender.fleet, self.at, horizon))
     }
 
-    fn idle_of<'b>(&self, lender: &'b Lender<'_>) -> &'b [SlotId] {
+    fn idle_of<'b>(&self, lender: &'b Lender<'a>) -> &'b [&'a SlotId] {
         lender.idle.get_or_init(|| victims::idle(self.state, &lender.fleet.slots))
     }
 
-    fn ends<'b>(&self, lender: &'b Lender<'_>, within_ms: u64) -> &'b BTreeSet<ServerId> {
+    fn ends<'b>(&self, lender: &'b Lender<'a>, within_ms: u64) -> &'b BTreeSet<ServerId> {
         let horizon = self.horizon(lender, within_ms);
         lender.ends[horizon].get_or_init(|| {
             let count = self.goes(lender, horizon);

@@ -352,12 +352,7 @@ pub(super) const WORTH_OF_LEADER: u8 = 3;
 
 /// How much a job would miss one of its slots: 0 nothing runs there yet, 1 a newcomer, 2 a member, 3 the leader.
 pub(super) fn worth(state: &State, job: &Job, slot: &SlotId) -> u8 {
-    state.slot(slot).map_or(0, |slot| worth_of(job, slot))
-}
-
-/// The same of a slot that was looked up already.
-pub(super) fn worth_of(job: &Job, slot: &Slot) -> u8 {
-    let Some(number) = &slot.executor else { return 0 };
+    let Some(number) = state.slot(slot).and_then(|slot| slot.executor.as_ref()) else { return 0 };
     match job.active() {
         Some(active) if active.leader == *number => WORTH_OF_LEADER,
         Some(active) if active.members.contains(number) => 2,

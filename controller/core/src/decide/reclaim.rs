@@ -92,6 +92,8 @@ fn have_back(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
         known.1.is_some_and(|slot| slot.is_lent() || slot.has_ahead() && is_by_name(asked.cause))
     };
     let lent: Vec<&SlotId> = known.filter(goes_back).map(|(slot, _)| slot).collect();
+    // Those that nobody is on are back at once, which is a second fact of each.
+    draft.facts.reserve(2 * lent.len());
     draft.emit_of_each(&lent, |slot, known| reclaimed(slot, known, asked));
     withdraw(draft, lent.iter().copied(), PlanCause::Reclaimed);
     let guests: Vec<SlotId> = match draft.state.guests.is_empty() {

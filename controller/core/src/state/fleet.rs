@@ -7,6 +7,7 @@
 //! ```
 //! A slot in no fleet is never used; a returned one not until it is offered again.
 
+use super::shared;
 use events_schema::command::{OfferMode, Recall};
 use events_schema::device::SlotDevice;
 use events_schema::fact::ReclaimCause;
@@ -14,13 +15,15 @@ use events_schema::orders::LINK_FAST_BYTES_PER_S;
 use events_schema::{Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TimeMs, host_index, is_guest_index};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// An inference fleet that lends slots.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Fleet {
-    /// All its slots, sorted.
+    /// All its slots, sorted; shared, because each of its signals makes a copy of the rest.
     #[n(0)]
-    pub slots: Vec<SlotId>,
+    #[cbor(with = "shared")]
+    pub slots: Arc<Vec<SlotId>>,
     /// How they are offered.
     #[n(1)]
     pub offers: OfferMode,

@@ -11,6 +11,7 @@
 
 use super::faults::Faults;
 use super::profiled::Profiled;
+use super::shared;
 use super::troubles::{Damage, GivenUp, Loss, Pause, Restart, Stall, Straggler, Unreadable};
 use events_schema::fact::{
     CheckpointInfo, Entry, LeaveCause, PlanCause, PlanReason, Proposal, StallCause, StallRemedy,
@@ -577,24 +578,5 @@ impl Job {
             CheckpointName::of_manifest(&checkpoint.manifest_key).is_some_and(|name| name.generation == generation)
         };
         self.checkpoints.iter().filter(|checkpoint| checkpoint.step == step).find(wrote)
-    }
-}
-
-/// The spec is shared between copies of a job; in bytes it is just the spec.
-mod shared {
-    use super::{Arc, JobSpec};
-    use minicbor::encode::Write;
-    use minicbor::{Decode, Decoder, Encode, Encoder};
-
-    pub(super) fn encode<C, W: Write>(
-        spec: &Arc<JobSpec>,
-        e: &mut Encoder<W>,
-        ctx: &mut C,
-    ) -> Result<(), minicbor::encode::Error<W::Error>> {
-        spec.as_ref().encode(e, ctx)
-    }
-
-    pub(super) fn decode<'b, C>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Arc<JobSpec>, minicbor::decode::Error> {
-        JobSpec::decode(d, ctx).map(Arc::new)
     }
 }

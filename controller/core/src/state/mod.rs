@@ -11,6 +11,7 @@ pub mod job;
 pub mod memory;
 pub mod past;
 mod profiled;
+mod shared;
 pub(crate) mod slots;
 pub mod troubles;
 

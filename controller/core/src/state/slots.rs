@@ -51,7 +51,11 @@ impl Host {
     }
 
     fn kind(&self, index: u16) -> SlotKind {
-        SlotKind { class: self.class, device: u32::from(index) < self.devices, guest: false }
+        SlotKind { class: self.class, device: self.is_device(index), guest: false }
+    }
+
+    fn is_device(&self, index: u16) -> bool {
+        u32::from(index) < self.devices
     }
 
     /// Whether something can be started on a slot of it.
@@ -363,21 +367,22 @@ impl Slots {
 
 /// Counts slots of a server as what they are now, and no more as what they were before.
 fn recount(totals: &mut Arc<BTreeMap<SlotKind, Totals>>, host: Host, changes: &[Change]) {
-    for (index, (before, now)) in changes {
-        if !before.known && !now.known {
-            continue;
+    // Slots of a kind stand side by side.
+    for alike in changes.chunk_by(|(one, _), (next, _)| host.is_device(*one) == host.is_device(*next)) {
+        let Some((first, _)) = alike.iter().find(|(_, (before, now))| before.known || now.known) else { continue };
+        let (kind, totals) = (host.kind(*first), Arc::make_mut(totals));
+        let of = totals.entry(kind).or_default();
+        for (index, (before, now)) in alike {
+            let change = |count: &mut u32, which: fn(&Marks) -> bool, is_there: bool| {
+                let counts = |marks: &Marks| u32::from(is_there && which(marks));
+                *count = *count + counts(now) - counts(before);
+            };
+            change(&mut of.known, |marks| marks.known, true);
+            change(&mut of.declared, |marks| marks.declared, true);
+            change(&mut of.usable, |marks| marks.usable, host.has(*index));
         }
-        let totals = Arc::make_mut(totals);
-        let of = totals.entry(host.kind(*index)).or_default();
-        let change = |count: &mut u32, which: fn(&Marks) -> bool, is_there: bool| {
-            let counts = |marks: &Marks| u32::from(is_there && which(marks));
-            *count = *count + counts(now) - counts(before);
-        };
-        change(&mut of.known, |marks| marks.known, true);
-        change(&mut of.declared, |marks| marks.declared, true);
-        change(&mut of.usable, |marks| marks.usable, host.has(*index));
         if of.known == 0 {
-            totals.remove(&host.kind(*index));
+            totals.remove(&kind);
         }
     }
 }
