@@ -1,12 +1,13 @@
-//! How long a large recording takes to simulate: `cargo run --release -p loadtest-simulate --example large -- JOBS.csv CLUSTER INFERENCE|- POLICIES [FIRST]`.
+//! How long a large recording takes to simulate: `cargo run --release -p loadtest-simulate --example large -- JOBS CLUSTER INFERENCE|- POLICIES [FIRST]`.
 //!
+//! JOBS is a file of ours (csv), or makes jobs by chance (`diurnal:140x72`, as for `ebb simulate run --generate`).
 //! The fleet that serves needs 40 to 95 % of its slots by a sine of a day, told of every ten minutes. Policies know all of a job's work.
 #![allow(clippy::unwrap_used)]
 
 use controller_core::policy_by_name;
 use loadtest_simulate::outcome::table;
 use loadtest_simulate::setup::{Shape, jobs};
-use loadtest_simulate::{Cluster, Costs, Demand, Format, Information, Setup, Tables, run, trace};
+use loadtest_simulate::{Cluster, Costs, Demand, Format, Generator, Information, Setup, Tables, run, trace};
 use std::f64::consts::TAU;
 use std::time::Instant;
 
@@ -18,8 +19,10 @@ fn demand(slots: u64) -> Demand {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let text = std::fs::read_to_string(&arguments[1]).unwrap();
-    let mut trace = trace::parse(&text, Format::Csv).unwrap();
+    let mut trace = match arguments[1].parse::<Generator>() {
+        Ok(made) => made.jobs(0),
+        Err(_) => trace::parse(&std::fs::read_to_string(&arguments[1]).unwrap(), Format::Csv).unwrap(),
+    };
     trace.truncate(arguments.get(5).map_or(usize::MAX, |first| first.parse().unwrap()));
     let (costs, shape) =
         (Costs::measured(200), Shape { min_share: 1.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false });
