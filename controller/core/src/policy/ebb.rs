@@ -3,6 +3,7 @@
 //! 1. *Value*. A job's next slots are worth how well it uses them (the speed that they add, per slot, as a share of the best that a slot of it
 //!    ever adds) times how many jobs have as much work left as it has, or more: so many wait for it to be done. This is the gradient of the sum of completion
 //!    times under shortest-remaining-first; with curves that bend it gives nearly the split that is optimal for them (heSRPT, Berg et al. 2020).
+//!    Where nothing is known of anybody's work, a job that grows counts by the slots that it ends on: as a rule it cannot make up later for what it is not given now (`Ranks::growth_micro`).
 //! 2. *Work left* (`work.rs`) is what is known or guessed; of the others the service that they have had, in steps of [`Tuning::step`], so that two
 //!    of them do not take turns, and not less than the median of the known: that nothing is known of a job does not make it short.
 //!    Counted in slot·ms at the size where slots are used best.
@@ -153,6 +154,11 @@ impl Ebb {
     }
 }
 
+/// So many millionths of it.
+fn share(whole: u64, micro: u64) -> u64 {
+    u64::try_from(u128::from(whole) * u128::from(micro) / u128::from(USED_BEST)).unwrap_or(u64::MAX)
+}
+
 /// The end of the step that so much is in, where each is so many times as long as the one before.
 fn step_end(slot_ms: u64, times: u64) -> u64 {
     let mut end = STEP_SLOT_MS;
@@ -170,6 +176,8 @@ struct Ranks {
     best: Vec<f64>,
     /// All areas, rising.
     sorted: Vec<u64>,
+    /// How many jobs the growth of a job counts for, by job, in millionths of a job.
+    growth: Vec<u64>,
 }
 
 impl Ranks {
@@ -182,15 +190,39 @@ impl Ranks {
         let area: Vec<u64> =
             areas.map(|(of, known)| known.unwrap_or_else(|| ebb.unknown_slot_ms(of, usual_ms))).collect();
         let best = per_slot.iter().enumerate().map(|(job, best)| best * view.speeds(job).speed(view.jobs[job].asked()));
-        let best = best.collect();
+        let best: Vec<f64> = best.collect();
         let mut sorted = area.clone();
         sorted.sort_unstable();
-        Self { area, best, sorted }
+        // A job is new for a moment, and grows beside those of which something is known by what is soon known of it.
+        let nothing_known = known.iter().all(Option::is_none);
+        let mut ranks = Self { area, best, sorted, growth: Vec::new() };
+        let growth = |job: usize| match nothing_known {
+            true => ranks.growth_micro(view, job),
+            false => ranks.weight(ranks.area[job]) * USED_BEST,
+        };
+        ranks.growth = (0..view.jobs.len()).map(growth).collect();
+        ranks
     }
 
     /// How many jobs have as much left, or more.
     fn weight(&self, area: u64) -> u64 {
         (self.sorted.len() - self.sorted.partition_point(|known| *known < area)) as u64
+    }
+
+    /// The same for growth of a job, by the slots that it ends on, in millionths of a job. Work that is done now is time that it need not be on those: by so much it is done earlier
+    /// itself, and for so long all who are done after it have its slots too, each its part of all. Of a job that ends on all slots and uses them as well as any it is
+    /// [`Self::weight`]. Not for anybody's fewest slots: who arrives would stop who runs.
+    fn growth_micro(&self, view: &View, job: usize) -> u64 {
+        let of = &view.jobs[job];
+        let all: u32 = view.classes.iter().map(|class| class.capacity).sum();
+        let (speeds, most) = (view.speeds(job), of.max.min(u16::try_from(all).unwrap_or(u16::MAX)));
+        let sizes = std::iter::successors(Some(of.min), |&size| speeds.next_size(size).filter(|&next| next <= most));
+        let fastest = sizes.last().unwrap_or(of.min);
+        // So many slots, each used best, would be as fast as those that it is fastest on. What it has in the end is between the two: their geometric mean.
+        let as_fast = (speeds.speed(fastest) / self.best[job].max(f64::MIN_POSITIVE)).max(1.0);
+        let ends_on = (as_fast * f64::from(fastest)).sqrt();
+        let later = self.weight(self.area[job]).saturating_sub(1) as f64;
+        ((f64::from(all) + later * ends_on) / as_fast * USED_BEST as f64).round() as u64
     }
 }
 
@@ -211,7 +243,7 @@ struct Step {
     turn: u64,
     /// Of equals who gets its fewest slots.
     begins: bool,
-    /// Jobs times millionths.
+    /// In millionths of a job.
     value: u64,
     /// Of equals who has them, then whoever has fewer, then the earlier one.
     held: bool,
@@ -284,7 +316,7 @@ impl Work<'_> {
         if free == 0 || from >= of.max {
             return None;
         }
-        let weight = self.ranks.weight(self.ranks.area[job]);
+        let weight = self.ranks.growth[job];
         let speeds = self.view.speeds(job);
         let sizes = std::iter::successors(speeds.next_size(from), |&size| speeds.next_size(size));
         let sizes = sizes.take_while(|&to| to <= of.max && u32::from(to - from) <= free);
@@ -292,7 +324,7 @@ impl Work<'_> {
             let held = to <= of.held && of.class == Some(self.allotment.shares[job].class);
             // No better than what came before it, so that a part of a steep stretch is not worth more than all of it.
             let used = self.used_micro(job, from, to).min(self.used[job]);
-            let value = self.kept(weight * used, held);
+            let value = self.kept(share(weight, used), held);
             let (has, job, to) = (Reverse(from), Reverse(job), Reverse(to));
             let turn = value.min(self.growth_turn);
             Step { level: self.growth, turn, begins: false, value, held, has, job, to }
@@ -440,6 +472,35 @@ mod tests {
         );
         let small_and_large = [job(4, 4, 0), job(1, 1, 0), job(1, 1, 0)];
         assert_eq!(slots(&view(4, &small_and_large)), [0, 1, 1]);
+    }
+
+    #[test]
+    fn of_whom_nothing_is_known_who_never_gets_large_has_its_few_slots() {
+        let linear = SpeedCurve::new((1..=16).map(|slots| (slots, u64::from(slots) * 1_000_000)).collect()).unwrap();
+        let first_beside = |other: JobView, old: JobView| {
+            let jobs = [old, other, other, other].map(|job| JobView { curve: Some(0), ..job });
+            slots(&View { curves: vec![linear.clone()], ..view(16, &jobs) })[0]
+        };
+        // It had far more than the others. On two slots it counts for eight jobs, where each of them counts for two and waits for four.
+        let other = job(1, 8, 1);
+        assert_eq!(first_beside(other, attained(40_000, job(1, 2, 1))), 2);
+        let large = attained(40_000, job(1, 16, 1));
+        assert_eq!(first_beside(other, large), 1, "it can make up for that when the others are done");
+        assert_eq!(first_beside(left(60, other), left(6_000, job(1, 2, 1))), 1, "it is known to be the longest");
+        assert_eq!(first_beside(left(60, other), attained(40_000, job(1, 2, 1))), 1, "the others' work is known");
+    }
+
+    #[test]
+    fn of_whom_nothing_is_known_who_ends_on_slots_that_it_uses_badly_is_worth_hurrying() {
+        // Eight slots are as good as two, so it ends on about four, and what two would do frees those.
+        let bent = (1..).zip([100, 135, 150, 160, 170, 180, 190, 200]).map(|(slots, speed)| (slots, speed * 10_000));
+        let straight = (1..=16).map(|slots| (slots, u64::from(slots) * 1_000_000));
+        let curves = [bent.collect(), straight.collect()].map(|points| SpeedCurve::new(points).unwrap()).to_vec();
+        let other = JobView { curve: Some(1), ..job(1, 16, 1) };
+        let jobs = [JobView { curve: Some(0), ..job(1, 8, 1) }, other, other, other];
+        assert_eq!(slots(&View { curves: curves.clone(), ..view(16, &jobs) })[0], 2);
+        let known = jobs.map(|job| left(60, job));
+        assert_eq!(slots(&View { curves, ..view(16, &known) })[0], 1);
     }
 
     #[test]
