@@ -99,7 +99,12 @@ pub fn job(id: &JobId, job: &Job, look: &Look<'_>, telemetry: Option<Telemetry>)
             cause: api::GrowthFailure::from(given_up.cause).into(),
         }),
         stragglers: job.stragglers.iter().map(|(executor, known)| straggler(executor, known)).collect(),
+        type_times: job.type_times.iter().map(type_time).collect(),
     }
+}
+
+fn type_time(time: &events_schema::slot_type::TypeTime) -> api::TypeTime {
+    api::TypeTime { slot_type: time.slot_type.map(|of| of.to_string()), unit_us: time.unit_us }
 }
 
 fn batches(job: &Job) -> Option<api::Batches> {
@@ -133,6 +138,7 @@ fn reason(reason: &PlanReason) -> api::PlanReason {
         WaitCause::Device => api::WaitCause::Device,
         WaitCause::Class(class) => api::WaitCause::Class(class.to_string()),
         WaitCause::Speed => api::WaitCause::Speed,
+        WaitCause::Type => api::WaitCause::Type,
         WaitCause::Quota { missing } => api::WaitCause::Quota { missing: *missing },
         WaitCause::Link(slow) => api::WaitCause::Link(api::SlowLink {
             server: slow.server.to_string(),
@@ -363,6 +369,7 @@ pub fn slot(state: &State, id: &SlotId, slot: Option<&Slot>) -> api::Slot {
         job: slot.and_then(|slot| slot.job.as_ref().map(ToString::to_string)),
         executor: slot.and_then(|slot| slot.executor.as_ref().map(ToString::to_string)),
         class: server.map(|server| server.class.to_string()),
+        slot_type: server.and_then(|server| server.kind(id.index).slot_type).map(|of| of.to_string()),
         device: server.and_then(|server| server.device(id.index)).map(device),
         quarantined: slot.and_then(|slot| slot.unfit().cloned()),
         guest: state.slot(&id.guest()).map(guest),
@@ -501,6 +508,7 @@ mod tests {
             address: "http://127.0.0.1:1".into(),
             devices: Vec::new(),
             guests: false,
+            slot_type: None,
         };
         let declared = Fact::FleetDeclared {
             fleet: "chat".parse().unwrap(),

@@ -511,7 +511,8 @@ impl CellMachine {
         for report in seen_by_watch {
             let (Report::JobStalled { job, .. }
             | Report::MemberStraggles { executor: ExecutorId { job, .. }, .. }
-            | Report::MemberKeepsUp { executor: ExecutorId { job, .. } }) = &report
+            | Report::MemberKeepsUp { executor: ExecutorId { job, .. } }
+            | Report::TypesMeasured { job, .. }) = &report
             else {
                 continue;
             };

@@ -157,6 +157,7 @@ fn declared(policy: Box<dyn Policy>, servers: u16, fleets: u16) -> Cluster {
                 devices: Vec::new(),
                 quarantined: Default::default(),
                 guests: false,
+                slot_type: None,
             },
         );
     }

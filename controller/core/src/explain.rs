@@ -10,6 +10,7 @@ use crate::policy::effort::Effort;
 use crate::policy::{POLICY_NAMES, Policy, Share, policy_by_name};
 use crate::state::{Job, JobPhase, Placement, State};
 use events_schema::fact::{PlanCause, PlanReason, WaitCause};
+use events_schema::job::Types;
 use events_schema::{Digest, JobId, SlotId, TimeMs};
 use std::cell::OnceCell;
 
@@ -101,10 +102,22 @@ pub(crate) fn waits_placed(
     }
     let class = || class_apart(state, at, of, slots).map(WaitCause::Class);
     let link = || bandwidth::link_apart(state, at, of, slots).map(WaitCause::Link);
+    let of_type = || is_apart_by_type(state, job, slots).then_some(WaitCause::Type);
     // What is idle is likely to be wanted again before it was worth it.
     let loan = || loans.keep_all_from(of.0, job).then_some(WaitCause::Offers);
-    let waits = || class().or_else(link).or_else(loan).unwrap_or(WaitCause::Slots { missing });
+    let waits = || class().or_else(of_type).or_else(link).or_else(loan).unwrap_or(WaitCause::Slots { missing });
     (missing > 0).then(waits)
+}
+
+/// Whether whatever is lent beyond the slots that a job has, and computes alike, is of another type, and it may be on one alone.
+fn is_apart_by_type(state: &State, job: &Job, slots: usize) -> bool {
+    let of_one = || job.slots().first().filter(|_| job.spec.types == Types::One).and_then(|slot| state.kind(slot));
+    let Some(kind) = of_one() else { return false };
+    let (mut of_type, mut of_others) = (0, 0);
+    for (other, totals) in state.noted_slots().totals().filter(|(other, _)| other.mixes_with(&kind)) {
+        *(if other.slot_type == kind.slot_type { &mut of_type } else { &mut of_others }) += totals.usable as usize;
+    }
+    of_type <= slots && of_others > 0
 }
 
 /// The numeric class that a job is bound to, if whatever is lent beyond the slots that it has is of another one: then it waits for no other job. Of a

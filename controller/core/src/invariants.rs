@@ -9,6 +9,7 @@
 
 use crate::state::{Executor, Fleet, Job, JobPhase, Server, Slot, SlotKind, SlotState, State};
 use events_schema::fact::Proposal;
+use events_schema::job::Types;
 use events_schema::{ExecutorId, FleetId, JobId, Rank, SlotId, TimeMs};
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -449,7 +450,9 @@ fn checkpoints_are_bounded(_: &State, id: &JobId, job: &Job, broken: &mut Vec<St
 fn one_class(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
     let kinds: BTreeSet<SlotKind> = job.slots().iter().filter_map(|slot| state.kind(slot)).collect();
     let bound = job.class.filter(|class| kinds.iter().any(|kind| kind.class != *class));
-    if kinds.len() > 1 || bound.is_some() {
+    let types = kinds.iter().map(|kind| kind.slot_type).collect::<BTreeSet<_>>().len();
+    let are_mixed = kinds.iter().zip(kinds.iter().skip(1)).all(|(one, next)| one.mixes_with(next));
+    if !are_mixed || types > 1 && job.spec.types == Types::One || bound.is_some() {
         broken.push(format!("{id} of {bound:?} is planned on {kinds:?}"));
     }
     if job.spec.needs_device() && kinds.iter().any(|kind| !kind.device) {

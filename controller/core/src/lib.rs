@@ -29,6 +29,7 @@ pub mod sweep;
 pub mod table;
 #[cfg(test)]
 mod testing;
+pub mod types;
 pub mod version;
 pub mod watch;
 

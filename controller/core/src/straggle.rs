@@ -4,7 +4,8 @@
 //! Members host different numbers of ranks, so it is the time of one rank's gradient that compares. A slow first gradient (compilation)
 //! or one bad window is no straggling.
 
-use crate::state::Job;
+use crate::decide::types::unit_us;
+use crate::state::{Job, State};
 use events_schema::control::Gradients;
 use events_schema::fact::StragglerCause;
 use events_schema::report::Report;
@@ -67,7 +68,13 @@ impl Stragglers {
     }
 
     /// Takes what all members of a job have computed so far; who straggles now, or does no more.
-    pub fn look(&mut self, now_ms: u64, id: &JobId, job: &Job, totals: BTreeMap<ExecutorId, Gradients>) -> Vec<Report> {
+    pub fn look(
+        &mut self,
+        now_ms: u64,
+        (id, job): (&JobId, &Job),
+        totals: BTreeMap<ExecutorId, Gradients>,
+        state: &State,
+    ) -> Vec<Report> {
         // A first gradient may compile; and alone nobody is waited for.
         if totals.len() < 2 || totals.values().any(|total| total.count == 0) {
             self.windows.remove(id);
@@ -84,9 +91,15 @@ impl Stragglers {
         let Some(done) = window.done(&totals) else { return Vec::new() };
         (window.since_ms, window.before) = (now_ms, totals);
         let mut reports = Vec::new();
-        for (executor, own) in &done {
+        // A slower type is no straggler: the others are taken as on its own.
+        let of_type: Vec<u64> = done.keys().map(|executor| unit_us(job, state.type_of(executor))).collect();
+        for ((executor, own), here) in done.iter().zip(&of_type) {
             let others = || done.iter().filter(|(other, _)| *other != executor).map(|(_, done)| done);
-            let peers_unit_us = median(others().map(|done| done.unit_us));
+            let as_here = |unit_us: u64, there: u64| {
+                if *here == there { unit_us } else { unit_us.saturating_mul(*here) / there }
+            };
+            let units = done.iter().zip(&of_type).filter(|((other, _), _)| *other != executor);
+            let peers_unit_us = median(units.map(|((_, done), there)| as_here(done.unit_us, *there)));
             let waited_for = own.took_us > median(others().map(|done| done.took_us));
             let slower_us = own.unit_us.saturating_sub(peers_unit_us);
             let slow =
@@ -158,7 +171,7 @@ fn count(rows: &mut BTreeMap<ExecutorId, u32>, executor: &ExecutorId, so: bool) 
 }
 
 /// The middle of what the others say, rather the larger: of two of three that are slow, none is.
-fn median(of: impl Iterator<Item = u64>) -> u64 {
+pub(crate) fn median(of: impl Iterator<Item = u64>) -> u64 {
     let mut all: Vec<u64> = of.collect();
     all.sort_unstable();
     all.get(all.len() / 2).copied().unwrap_or(0)
@@ -168,7 +181,6 @@ fn median(of: impl Iterator<Item = u64>) -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::state::State;
     use crate::testing::{reported, training};
     use events_schema::TimeMs;
     use events_schema::fact::Fact;
@@ -208,7 +220,7 @@ mod tests {
                     total.data_us = total.data_us.map(|data_us| data_us + steps * ranks * waits_us);
                 }
                 let known = self.state.job(&self.job).unwrap().clone();
-                for report in self.stragglers.look(self.now_ms, &self.job, &known, self.totals.clone()) {
+                for report in self.stragglers.look(self.now_ms, (&self.job, &known), self.totals.clone(), &self.state) {
                     facts.extend(reported(&mut self.state, TimeMs(self.now_ms), report));
                 }
             }

@@ -387,6 +387,7 @@ mod tests {
                 address,
                 devices,
                 guests: false,
+                slot_type: None,
             };
             self.state.apply(self.at(), &joined);
             let key = (u128::from(incarnation)).to_be_bytes();

@@ -50,6 +50,7 @@ pub(crate) fn training(job: &JobId, members: u16, said: &Value) -> State {
             address,
             devices: Vec::new(),
             guests: false,
+            slot_type: None,
         },
         Fact::JobAccepted {
             job: job.clone(),

@@ -9,9 +9,10 @@ use crate::pace::Paces;
 use crate::state::{Job, JobPhase, State};
 use crate::straggle::Stragglers;
 use crate::survey::Survey;
+use crate::types::TypeTimes;
 use events_schema::control::{Gradients, Phase, Progress, WaitsFor};
 use events_schema::fact::{Blamed, StallCause};
-use events_schema::job::Determinism;
+use events_schema::job::{Determinism, Types};
 use events_schema::report::Report;
 use events_schema::{ExecutorId, JobId, Rank, SlotId, Step, TimeMs};
 use std::collections::BTreeMap;
@@ -118,6 +119,7 @@ pub struct Watch {
     executors: BTreeMap<ExecutorId, Heard>,
     jobs: BTreeMap<JobId, Watched>,
     stragglers: Stragglers,
+    types: TypeTimes,
     paces: Paces,
 }
 
@@ -163,6 +165,7 @@ impl Watch {
         self.jobs.retain(|job, _| state.job(job).is_some_and(|job| !job.phase.is_terminal()));
         let running = |job: &JobId| state.job(job).is_some_and(|job| matches!(job.phase, JobPhase::Running(..)));
         self.stragglers.retain(running, |executor| state.executor(executor).is_some());
+        self.types.retain(running);
         let mut reports = Vec::new();
         for job in state.placed.keys() {
             let works = |known: &&Job| matches!(known.phase, JobPhase::Starting(_) | JobPhase::Running(..));
@@ -178,10 +181,18 @@ impl Watch {
                     members.for_each(|(_, heard)| heard.forgive(now_ms));
                 }
                 reports.push(stall);
-            } else if self.stragglers.is_due(now_ms, job)
+                continue;
+            }
+            let mixes = known.spec.types == Types::Any;
+            if (mixes || self.stragglers.is_due(now_ms, job))
                 && let Some(totals) = self.gradients(now_ms, known)
             {
-                reports.extend(self.stragglers.look(now_ms, job, known, totals));
+                let of_types = mixes.then(|| self.types.look(now_ms, (job, known), &totals, state)).flatten();
+                reports.extend(of_types);
+                // Before its types are known, whoever is slow may be of a slow one.
+                if !state.has_unmeasured_type(known) {
+                    reports.extend(self.stragglers.look(now_ms, (job, known), totals, state));
+                }
             }
         }
         reports

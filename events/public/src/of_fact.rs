@@ -457,6 +457,7 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
         | Fact::MemberLost { .. }
         | Fact::MemberStraggles { .. }
         | Fact::MemberKeepsUp { .. }
+        | Fact::TypesMeasured { .. }
         | Fact::ReplicasDiffered { .. }
         | Fact::GenerationProposed { .. }
         | Fact::GenerationActive { .. }
@@ -512,6 +513,7 @@ fn waits(reason: &PlanReason) -> Option<Waits> {
         fact::WaitCause::Device => Waits { what: WaitKind::Device, ..nothing },
         fact::WaitCause::Class(class) => Waits { what: WaitKind::Class, class: Some(class.to_string()), ..nothing },
         fact::WaitCause::Speed => Waits { what: WaitKind::Speed, ..nothing },
+        fact::WaitCause::Type => Waits { what: WaitKind::Type, ..nothing },
         fact::WaitCause::Quota { missing } => Waits { what: WaitKind::Quota, missing: Some(*missing), ..nothing },
         fact::WaitCause::Link(slow) => {
             let fact::SlowLink { server, bytes_per_s, gradient_bytes_per_s, beta_milli } = slow.clone();

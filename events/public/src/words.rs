@@ -58,6 +58,8 @@ words! {
         Quota,
         /// A server with a faster link: those of all others that lend would slow each of its steps.
         Link,
+        /// A slot of the type that it is on: all others that are lent are of another one, and its spec does not let it be on several.
+        Type,
     }
     /// What the members of a job that makes no progress wait for.
     StallCause {

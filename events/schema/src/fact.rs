@@ -7,6 +7,7 @@ use crate::dataset::DatasetInfo;
 use crate::device::SlotDevice;
 use crate::job::JobSpec;
 use crate::report::{ExitCause, Metrics, Outcome};
+use crate::slot_type::{SlotType, TypeTime};
 use crate::stride::Stride;
 use crate::{
     CommandId, DatasetName, Digest, ExecutorId, FleetId, Generation, JobId, Offset, Rank, ServerId, SlotId, Step,
@@ -420,8 +421,12 @@ pub enum Fact {
         #[cbor(skip_if = "Vec::is_empty")]
         devices: Vec<SlotDevice>,
         /// Whether each of its slots has a guest slot.
-        #[cbor(n(6), default, skip_if = "crate::report::is_not")]
+        #[cbor(n(6), default, skip_if = "is_not")]
         guests: bool,
+        /// The type of its devices, or of all its slots where it has none.
+        #[n(7)]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        slot_type: Option<SlotType>,
     },
     /// It did not come back within its lease.
     #[n(32)]
@@ -778,6 +783,16 @@ pub enum Fact {
         #[serde(skip_serializing_if = "Stride::is_one")]
         stride: Stride,
     },
+    /// How long one rank's gradient takes a job on slots of each type that it was measured on, if that was not known or is another time now: whoever is on a faster
+    /// one hosts more ranks.
+    #[n(99)]
+    TypesMeasured {
+        #[n(0)]
+        job: JobId,
+        /// By type, in the order of types: all that are known of it from now on.
+        #[n(1)]
+        times: Vec<TypeTime>,
+    },
     /// How fast a server's link to others is, where it is so slow that as a member an executor there would slow its job, or was.
     #[n(97)]
     LinkMeasured {
@@ -1000,6 +1015,13 @@ pub enum WaitCause {
     /// A server with a faster link: whatever else is lent is on servers whose links would slow each of its steps.
     #[n(9)]
     Link(#[n(0)] SlowLink),
+    /// A slot of the type that it is on: all others that are lent are of another one, and its spec does not let it be on several.
+    #[n(10)]
+    Type,
+}
+
+pub(crate) fn is_not(said: &bool) -> bool {
+    !*said
 }
 
 /// A link that is too slow for a job, and what the job needs.

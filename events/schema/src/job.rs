@@ -16,6 +16,7 @@ pub use crate::model::ModelSpec;
 use crate::model::{parse_model, refuse_fields_of_models};
 use crate::profile::{Profile, parse_profile};
 use crate::retrains::{Retrains, parse_retrains};
+pub use crate::slot_type::Types;
 pub use crate::stride::BatchRange;
 use crate::stride::read_batch_range;
 use crate::torch::TorchDevice;
@@ -131,6 +132,10 @@ pub struct JobFields {
     #[n(24)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_range: Option<BatchRange>,
+    /// Whether it may be on slots of several types at once. Not in the bytes, nor shown, of a job that says nothing.
+    #[cbor(n(26), default, skip_if = "Types::is_default")]
+    #[serde(skip_serializing_if = "Types::is_default")]
+    pub types: Types,
 }
 
 /// Bounds of the number of executors.
@@ -296,29 +301,6 @@ impl JobSpec {
         }
     }
 
-    /// Whether both come to the same replicas at the same steps: they are equal in all that decides the result, and differ at most in
-    /// how they run, where they end and what of it is kept.
-    #[must_use]
-    pub fn trains_as(&self, other: &Self) -> bool {
-        let mine = self.0.clone();
-        let as_this_runs = JobFields {
-            compare_every_steps: mine.compare_every_steps,
-            tenant: mine.tenant,
-            profile: mine.profile,
-            name: mine.name,
-            workers: Workers { min: mine.workers.min, max: other.workers.max },
-            checkpoint: mine.checkpoint,
-            priority: mine.priority,
-            suspend: mine.suspend,
-            max_restarts: mine.max_restarts,
-            unit_timeout_ms: mine.unit_timeout_ms,
-            store_patience_ms: mine.store_patience_ms,
-            retrains: mine.retrains,
-            ..other.0.clone()
-        };
-        self.0 == as_this_runs
-    }
-
     /// Whether it runs only on slots that are devices.
     #[must_use]
     pub fn needs_device(&self) -> bool {
@@ -402,6 +384,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let determinism = Determinism::read(&mut f, retrains.is_some(), workers, batch_size);
     let profile = f.nested("profile", |path, value| parse_profile(path, value, workers)).flatten();
     let batch_range = read_batch_range(&mut f, determinism, workers, batch_size);
+    let types = Types::read(&mut f, profile.is_some());
     if gang.is_some() {
         let useless = [
             ("seed", seed != 0),
@@ -417,6 +400,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             ("determinism", !determinism.is_default()),
             ("profile", profile.is_some()),
             ("batch_range", batch_range.is_some()),
+            ("types", !types.is_default()),
         ];
         useless.iter().filter(|(_, said)| *said).for_each(|(name, _)| f.wrong(name, OF_THE_PROGRAM));
         if checkpoint.every != DEFAULT_CHECKPOINT.every {
@@ -452,6 +436,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             determinism,
             profile,
             batch_range,
+            types,
         }),
         _ => None,
     };

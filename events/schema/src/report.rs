@@ -5,6 +5,7 @@
 use crate::device::SlotDevice;
 pub use crate::exit::{CodeEndedAt, ExitCause};
 use crate::fact::{Blamed, StallCause, StragglerCause};
+use crate::slot_type::{SlotType, TypeTime};
 use crate::stride::Stride;
 use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, TraceContext, WriterToken};
 use minicbor::{Decode, Encode};
@@ -64,8 +65,11 @@ pub enum Report {
         #[cbor(skip_if = "BTreeMap::is_empty")]
         quarantined: BTreeMap<u16, String>,
         /// Whether each of its slots has a guest slot ([`SlotId::guest`]). Earlier builds had none.
-        #[cbor(n(5), default, skip_if = "is_not")]
+        #[cbor(n(5), default, skip_if = "crate::fact::is_not")]
         guests: bool,
+        /// The type of its devices, or of all its slots where it has none.
+        #[n(6)]
+        slot_type: Option<SlotType>,
     },
     /// The stream to an agent ended and it did not come back within its lease. Seen by the controller's server.
     #[n(1)]
@@ -454,6 +458,15 @@ pub enum Report {
         #[n(1)]
         bytes_per_s: u64,
     },
+    /// How long one rank's gradient takes members on slots of several types. Seen by the controller's watch.
+    #[n(40)]
+    TypesMeasured {
+        #[n(0)]
+        job: JobId,
+        /// By type: the median of its members there.
+        #[n(1)]
+        times: Vec<TypeTime>,
+    },
     /// How long a step usually takes in this generation; once a generation that lasts. From its leader.
     #[n(32)]
     ThroughputMeasured {
@@ -485,6 +498,7 @@ impl Report {
             | Report::ObjectsSwept { .. }
             | Report::MemberStraggles { .. }
             | Report::MemberKeepsUp { .. }
+            | Report::TypesMeasured { .. }
             | Report::LinkSurveyed { .. } => true,
             Report::AgentJoined { .. }
             | Report::ExecutorReady { .. }
@@ -511,10 +525,6 @@ impl Report {
             | Report::LinkMeasured { .. } => false,
         }
     }
-}
-
-pub(crate) fn is_not(said: &bool) -> bool {
-    !*said
 }
 
 /// How a job ended.

@@ -4,6 +4,7 @@
 //! meant, the executor. What a retraining is good for, `ebb verify` knows.
 
 use crate::fields::{Fields, Problems};
+use crate::job::{JobFields, JobSpec, Workers};
 use crate::{Digest, JobId, Step};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
@@ -30,6 +31,32 @@ pub struct Retrains {
     /// What the replica that it begins with has to be; none: what the checkpoint holds.
     #[n(4)]
     pub replica_digest: Option<Digest>,
+}
+
+impl JobSpec {
+    /// Whether both come to the same replicas at the same steps: they are equal in all that decides the result, and differ at most in
+    /// how they run, where they end and what of it is kept.
+    #[must_use]
+    pub fn trains_as(&self, other: &Self) -> bool {
+        let mine = self.0.clone();
+        let as_this_runs = JobFields {
+            compare_every_steps: mine.compare_every_steps,
+            tenant: mine.tenant,
+            profile: mine.profile,
+            types: mine.types,
+            name: mine.name,
+            workers: Workers { min: mine.workers.min, max: other.workers.max },
+            checkpoint: mine.checkpoint,
+            priority: mine.priority,
+            suspend: mine.suspend,
+            max_restarts: mine.max_restarts,
+            unit_timeout_ms: mine.unit_timeout_ms,
+            store_patience_ms: mine.store_patience_ms,
+            retrains: mine.retrains,
+            ..other.0.clone()
+        };
+        self.0 == as_this_runs
+    }
 }
 
 impl Retrains {

@@ -105,6 +105,9 @@ pub struct Slot {
     /// Numeric class of its server; `null` while no agent is there.
     #[schemars(with = "Option<Hash>")]
     pub class: Option<String>,
+    /// What its server calls it by how fast it is; absent if that says nothing, and while no agent is there.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub slot_type: Option<String>,
     /// The device that it is; absent if it is none, and while no agent is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<SlotDevice>,

@@ -1,6 +1,7 @@
 //! Jobs as the API shows them. Times are RFC 3339 texts, units stand last in names, and what does not exist (yet) is `null`.
 
 use crate::forms::{ExecutorName, Hash, Measured, Name, SlotName, Time, number_or_nan};
+use crate::slot_type::TypeTime;
 use crate::spec::{JobSpec, Workers};
 use crate::word::{Word, words};
 use events_public::{GrowthFailure, PlanCause, RestartCause, StallCause, StallRemedy, StragglerCause};
@@ -111,6 +112,9 @@ pub struct Job {
     pub growth_paused: Option<GrowthPaused>,
     /// Members that the others wait for at every step.
     pub stragglers: Vec<Straggler>,
+    /// How long one rank's gradient takes it on slots of each type, where it was on several at once and they were measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub type_times: Vec<TypeTime>,
 }
 
 /// The batches of a job whose spec leaves open how large they are: samples of one update, over all logical workers. At the end of an epoch, and where
@@ -241,6 +245,8 @@ pub enum WaitCause {
     Class(#[schemars(with = "Hash")] String),
     /// Nothing: on more slots it was measured to be no faster.
     Speed,
+    /// A slot of the type that it is on: all others that are lent are of another one, and its spec does not let it be on several (`types`).
+    Type,
     /// Its tenant's quota, which other jobs of the tenant have, or which is smaller than what it asked for.
     Quota {
         /// So many slots of it are missing to those that it asked for.

@@ -10,6 +10,7 @@
 
 pub mod agent;
 mod asyncapi;
+mod batch_range;
 mod dataset;
 mod document;
 mod fleet;
@@ -22,6 +23,7 @@ pub mod pages;
 pub mod paths;
 pub mod problem;
 mod service;
+mod slot_type;
 mod spec;
 mod tenant;
 mod word;
@@ -45,6 +47,7 @@ pub use job::{
 pub use model::{Device, Elastic, Model, Requirements};
 pub use problem::{FieldProblem, Problem, ProblemKind};
 pub use service::{BINARY, Code, CommandState, CommandStatus, EventPage, Health, Server, Undecided, UploadedModel};
+pub use slot_type::{TypeTime, Types};
 pub use spec::{
     CheckpointEvery, CheckpointSpec, EvaluationSpec, JobSpec, Optimizer, Retrains, Schedule, ScheduleKind, Shuffle,
     ShuffleWord, ShuffledBlocks, Tail, Workers,

@@ -1,10 +1,12 @@
 //! The job spec, as it is submitted and as it is shown with its defaults applied: what is shown can be submitted again. `docs/jobs.md` says what the fields mean,
 //! `events-schema` refuses what is not legal.
 
+use crate::batch_range::BatchRange;
 use crate::forms::{Hash, Name};
 use crate::model::Model;
+use crate::slot_type::Types;
 use events_schema::job as schema;
-use events_schema::{retrains, stride};
+use events_schema::retrains;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -98,28 +100,10 @@ pub struct JobSpec {
     /// How large a batch may become, where the policy finds that it pays; it is always `batch_size` if it is left out. Needs `determinism: none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_range: Option<BatchRange>,
-}
-
-/// How large a batch may be; the smallest is `batch_size`. A step stays one of those, and an update of a larger batch takes several steps at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct BatchRange {
-    /// Samples of each logical worker in one update at most: a multiple of `batch_size`, at most 256 times as many.
-    #[schemars(range(min = 1, max = 65_536))]
-    pub max: u32,
-    /// What becomes of the learning rate of an update that takes `k` steps.
-    pub learning_rate_rule: LearningRateRule,
-}
-
-/// What becomes of the learning rate of an update that takes `k` steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LearningRateRule {
-    /// It is multiplied by `k`.
-    Linear,
-    /// It is multiplied by the square root of `k`.
-    Sqrt,
-    /// It stays.
-    None,
+    /// Whether it may be on slots of several types of its numeric class at once, under a policy that mixes them: the faster ones then compute more of its workers'
+    /// gradients. `one` if it is left out; not shown then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub types: Option<Types>,
 }
 
 /// What the model may depend on besides the spec, the data and the numeric class of the executors.
@@ -223,6 +207,7 @@ impl Default for JobSpec {
             determinism: None,
             profile: None,
             batch_range: None,
+            types: None,
         }
     }
 }
@@ -524,18 +509,8 @@ impl From<&schema::JobSpec> for JobSpec {
                 .as_ref()
                 .map(|profile| Profile::At(ProfileSizes { sizes: profile.sizes.clone(), seconds: profile.seconds })),
             batch_range: spec.batch_range.map(BatchRange::from),
+            types: (spec.types == schema::Types::Any).then_some(Types::Any),
         }
-    }
-}
-
-impl From<schema::BatchRange> for BatchRange {
-    fn from(schema::BatchRange { max, learning_rate_rule }: schema::BatchRange) -> Self {
-        let learning_rate_rule = match learning_rate_rule {
-            stride::LearningRateRule::Linear => LearningRateRule::Linear,
-            stride::LearningRateRule::Sqrt => LearningRateRule::Sqrt,
-            stride::LearningRateRule::None => LearningRateRule::None,
-        };
-        Self { max, learning_rate_rule }
     }
 }
 
@@ -619,6 +594,7 @@ mod tests {
             json!({"checkpoint": {"every_seconds": 600}}),
             json!({"workers": {"min": 1, "max": 4}, "determinism": "none"}),
             json!({"workers": {"min": 1, "max": 4}, "determinism": "none", "batch_range": {"max": 64, "learning_rate_rule": "linear"}}),
+            json!({"workers": {"min": 2, "max": 6}, "types": "any"}),
             json!({"workers": {"min": 2, "max": 6}, "profile": true}),
             json!({"workers": {"min": 2, "max": 6}, "profile": {"sizes": [3, 6], "seconds": 20}}),
             json!({"checkpoint": {"every": "auto", "keep": 1}}),

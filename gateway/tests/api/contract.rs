@@ -26,6 +26,7 @@ async fn two_fleets() -> Rig {
         devices: Vec::new(),
         quarantined: Default::default(),
         guests: false,
+        slot_type: None,
     })
     .await;
     rig.until("/v1/slots", |answer| answer["slots"].as_array().unwrap().len() == 12).await;

@@ -22,6 +22,7 @@ async fn a_fleet_is_declared_offers_by_demand_and_takes_back() {
         devices: Vec::new(),
         quarantined: Default::default(),
         guests: false,
+        slot_type: None,
     })
     .await;
     let slots = rig.until("/v1/slots", |answer| answer["slots"].as_array().unwrap().len() == 4).await;

@@ -19,6 +19,7 @@ async fn fleet() -> (Rig, String) {
         devices: Vec::new(),
         quarantined: Default::default(),
         guests: false,
+        slot_type: None,
     })
     .await;
     rig.until("/v1/slots", |answer| answer["slots"].as_array().unwrap().len() == 2).await;

@@ -89,6 +89,7 @@ const KEYS: &[Key] = &[
     key("agent.guests", &[("up", "guests"), ("agent", "guests")]),
     key("agent.gradient_memory", &[("up", "gradient_memory"), ("agent", "gradient_memory")]),
     key("agent.devices", &[("up", "devices"), ("agent", "devices")]),
+    key("agent.type", &[("up", "slot_type"), ("agent", "slot_type")]),
 ];
 
 /// Prefix of the variables.

@@ -182,29 +182,22 @@ fn device(slot: &Slot) -> String {
 }
 
 fn slot_table(slots: &[Slot]) -> String {
-    let rows: Vec<Vec<String>> = slots
-        .iter()
-        .map(|s| {
-            let class = s.class.as_deref().unwrap_or_default().chars().take(CLASS_SHOWN).collect();
-            vec![
-                s.slot.clone(),
-                s.fleet.clone().unwrap_or_default(),
-                s.state.to_string(),
-                s.executor.clone().or_else(|| s.job.clone()).unwrap_or_default(),
-                class,
-                device(s),
-                s.guest.clone().and_then(|guest| guest.executor.or(guest.job)).unwrap_or_default(),
-            ]
-        })
-        .collect();
-    let columns = ["SLOT", "FLEET", "STATE", "EXECUTOR", "CLASS", "DEVICE", "GUEST"];
-    let has_devices = slots.iter().any(|slot| slot.device.is_some());
-    let has_guests = slots.iter().any(|slot| slot.guest.is_some());
-    let is_shown = |column: &str| (column != "DEVICE" || has_devices) && (column != "GUEST" || has_guests);
-    let shown = |row: Vec<String>| {
-        row.into_iter().zip(columns).filter(|(_, column)| is_shown(column)).map(|(cell, _)| cell).collect::<Vec<_>>()
+    // What none of them has is no column.
+    let types = slots.iter().any(|slot| slot.slot_type.is_some());
+    let devices = slots.iter().any(|slot| slot.device.is_some());
+    let guests = slots.iter().any(|slot| slot.guest.is_some());
+    let always = ["SLOT", "FLEET", "STATE", "EXECUTOR", "CLASS"].into_iter();
+    let others = [("TYPE", types), ("DEVICE", devices), ("GUEST", guests)].into_iter();
+    let columns: Vec<&str> = always.chain(others.filter(|(_, any)| *any).map(|(column, _)| column)).collect();
+    let row = |s: &Slot| {
+        let class = s.class.as_deref().unwrap_or_default().chars().take(CLASS_SHOWN).collect();
+        let on_it = s.executor.clone().or_else(|| s.job.clone()).unwrap_or_default();
+        let always =
+            [s.slot.clone(), s.fleet.clone().unwrap_or_default(), s.state.to_string(), on_it, class].into_iter();
+        let of_type = types.then(|| s.slot_type.clone().unwrap_or_default());
+        let guest = || s.guest.clone().and_then(|guest| guest.executor.or(guest.job)).unwrap_or_default();
+        always.chain(of_type).chain(devices.then(|| device(s))).chain(guests.then(guest)).collect()
     };
-    let rows: Vec<Vec<String>> = rows.into_iter().map(shown).collect();
-    let columns: Vec<&str> = columns.into_iter().filter(|column| is_shown(column)).collect();
+    let rows: Vec<Vec<String>> = slots.iter().map(row).collect();
     table(&columns, &rows)
 }

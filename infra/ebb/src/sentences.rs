@@ -239,6 +239,9 @@ fn planned(data: &Value) -> String {
             let class = short(waits["class"].as_str().unwrap_or_default());
             format!("; waits for a slot of its numeric class ({class}): all others that are lent are of another one")
         }
+        Some("type") => {
+            "; waits for a slot of the type that it is on: all others that are lent are of another one, and it is on one at a time".to_owned()
+        }
         Some("quota") => format!("; waits for {} more of its tenant's quota", missing.unwrap_or_default()),
         Some("speed") => "; on more slots it was measured to be no faster".to_owned(),
         Some("link") => match serde_json::from_value(waits["link"].clone()) {

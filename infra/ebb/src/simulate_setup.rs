@@ -131,6 +131,9 @@ pub struct SetupArgs {
     /// all of its curve.
     #[arg(long, hide_short_help = true)]
     pub profile: bool,
+    /// All types of servers are of one numeric class, as GPUs usually are not: jobs that can use any are on several at once, under `easyscale`.
+    #[arg(long, hide_short_help = true)]
+    pub mixed_types: bool,
     /// How long a fleet waits for a slot until its executor is killed.
     #[arg(long, hide_short_help = true, value_name = "MS", default_value_t = 5_000)]
     pub reclaim_deadline_ms: u64,
@@ -278,9 +281,11 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
         failures,
         round_ms,
         information,
+        mixed_types: false,
         until_ms: None,
         seed,
     };
+    let setup = if args.mixed_types { setup.with_mixed_types(|_| true) } else { setup };
     let setup = keeping(setup, args.headroom);
     let setup = match args.lent_max {
         Some(slots) => lending(setup, slots),

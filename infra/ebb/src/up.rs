@@ -111,6 +111,7 @@ impl Running {
             python: args.python.clone(),
             hidden: vec![home.folder().to_owned()],
             devices,
+            slot_type: args.devices.slot_type,
             executors: args.executors.clone(),
         };
         let agent = roles::agent::start(parts).await?;

@@ -2,7 +2,7 @@
 
 pub use gateway_api::{
     DamagedCheckpoint, ExitCause, Fleet, GrowthPaused, Job, LossNotice, LostMember, Metrics, Outcome, Progress,
-    Restart, Slot, SlowLink, Stall, Straggler, UnreadableCheckpoint, WaitCause,
+    Restart, Slot, SlowLink, Stall, Straggler, TypeTime, UnreadableCheckpoint, WaitCause,
 };
 use gateway_api::{GrowthFailure, RestartCause, StallCause, StallRemedy, StragglerCause, Word};
 use serde::Serialize;
@@ -89,11 +89,21 @@ impl Sentence for WaitCause {
                 format!("a slot of its numeric class ({}): what is lent is of another one", short(class))
             }
             WaitCause::Speed => "nothing: on more slots it was measured to be no faster".to_owned(),
+            WaitCause::Type => {
+                "a slot of the type that it is on: what else is lent is of another one (`types: any` in its file lets it be on several)".to_owned()
+            }
             WaitCause::Quota { missing } => format!("{missing} more slots of its tenant's quota"),
             WaitCause::Link(link) => format!("a server with a faster link: {}", slow_link(link)),
             WaitCause::Backoff { until } => format!("{until}: its executors failed again and again"),
             other @ WaitCause::Other(_) => words(other),
         }
+    }
+}
+
+/// What one rank's gradient takes a job on a type.
+impl Sentence for TypeTime {
+    fn sentence(&self) -> String {
+        format!("{} µs on {}", self.unit_us, self.slot_type.as_deref().unwrap_or("servers without a type"))
     }
 }
 

@@ -138,6 +138,7 @@ impl World {
             devices: Vec::new(),
             quarantined: Default::default(),
             guests: false,
+            slot_type: None,
         });
         world.command("1", Command::RegisterDataset { dataset: dataset() });
         world.command("2", Command::PutFleet { fleet, slots, offers: OfferMode::ByDemand, reclaim_deadline_ms: 2_000 });

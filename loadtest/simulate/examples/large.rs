@@ -40,6 +40,7 @@ fn main() {
         failures: None,
         round_ms: None,
         information: Information::Known,
+        mixed_types: false,
         until_ms: None,
         seed: 0,
     };

@@ -8,6 +8,7 @@ use crate::world::{World, number};
 use controller_core::Input;
 use events_schema::fact::LeaveCause;
 use events_schema::report::{ExitCause, Report, ReportRecord};
+use events_schema::slot_type::SlotType;
 use events_schema::{Digest, ExecutorId, ServerId, SlotId, TimeMs};
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ pub(crate) struct Server {
     id: ServerId,
     fleet: usize,
     slots: u16,
-    class: Digest,
+    class: (Digest, Option<SlotType>),
     /// How many times as fast as curves say.
     speed: f64,
     /// The agent's process.
@@ -37,9 +38,12 @@ pub(crate) struct Process {
     pub replica: bool,
 }
 
-/// The class of servers of a type.
-pub(crate) fn class_of(kind: &str) -> Digest {
-    Digest::of(kind.as_bytes())
+/// The numeric class of servers of a type, and their type where all are of one class.
+pub(crate) fn class_of(kind: &str, mixed_types: bool) -> (Digest, Option<SlotType>) {
+    match mixed_types {
+        true => (Digest::of(b"one class"), SlotType::of_device(kind)),
+        false => (Digest::of(kind.as_bytes()), None),
+    }
 }
 
 /// The other place on the same device.
@@ -53,7 +57,7 @@ impl World<'_> {
             id: id.clone(),
             fleet,
             slots: group.slots,
-            class: class_of(&group.kind),
+            class: class_of(&group.kind, self.setup.mixed_types),
             speed: group.speed,
             incarnation: 0,
             reports: 0,
@@ -67,11 +71,11 @@ impl World<'_> {
     fn join(&mut self, server: usize) {
         let agent = &mut self.servers[server];
         (agent.incarnation, agent.reports, agent.up) = (agent.incarnation + 1, 0, true);
-        let (slots, class) = (agent.slots, agent.class);
+        let (slots, (class, slot_type)) = (agent.slots, agent.class);
         let address = "http://simulated:1".to_owned();
         let (devices, quarantined) = (Vec::new(), BTreeMap::new());
         let guests = self.setup.sharing.is_some();
-        self.report(server, Report::AgentJoined { slots, class, address, devices, quarantined, guests });
+        self.report(server, Report::AgentJoined { slots, class, address, devices, quarantined, guests, slot_type });
     }
 
     /// An agent says something.

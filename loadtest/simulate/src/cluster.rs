@@ -15,7 +15,7 @@ pub struct Group {
     pub servers: u32,
     /// Slots of each.
     pub slots: u16,
-    /// Their type: a job's slots are of one type.
+    /// Their type: a job's slots are of one type, unless a setup mixes them.
     pub kind: String,
     /// How many times as fast as the measured curves say.
     pub speed: f64,

@@ -11,8 +11,9 @@ use controller_core::policy::speeds::SpeedCurve;
 use controller_core::policy::{Packing, Plan, Share, Victims, View, WorkLeft};
 use events_schema::Digest;
 use events_schema::fact::Fact;
+use events_schema::slot_type::SlotType;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
@@ -134,8 +135,8 @@ pub(crate) struct Informed<'a> {
     pub jobs: &'a [Job],
     pub curves: &'a Curves,
     pub restart_ms: u32,
-    /// The number of the only class that a job can use, by its place in the setup; the core has no such bound before a job has run.
-    pub bound: &'a [Option<usize>],
+    /// The setup's types.
+    pub classes: &'a Classes,
     /// What is left of a job, by its place in the setup.
     pub left: &'a (dyn Fn(usize) -> WorkLeft + Sync),
 }
@@ -144,13 +145,23 @@ impl Informed<'_> {
     fn view(&self, view: &View) -> View {
         let curves = Vec::with_capacity(view.jobs.len());
         let (classes, jobs, tenants) = (view.classes.clone(), view.jobs.clone(), view.tenants.clone());
-        let mut told = View { classes, jobs, curves, tenants, now_ms: view.now_ms, effort: view.effort.clone() };
+        let mut mixtures = view.mixtures.clone();
+        // Nobody is measured here: what would be known in the end is known at once.
+        let known = self.classes.speed_milli.as_ref();
+        known.iter().for_each(|speeds| mixtures.iter_mut().for_each(|of| of.speed_milli.clone_from(speeds)));
+        let (now_ms, effort) = (view.now_ms, view.effort.clone());
+        let mut told = View { classes, mixtures, jobs, curves, tenants, now_ms, effort };
         for of in &mut told.jobs {
             // Jobs are accepted in the order of the setup, and none is refused.
             let number = of.arrival as usize;
             let Some(job) = self.jobs.get(number) else { continue };
             (of.requested, of.left, of.restart_ms) = (Some(job.asked), (self.left)(number), self.restart_ms);
-            of.numeric = of.numeric.or(self.bound.get(number).copied().flatten());
+            let bound = self.classes.bound.get(number).copied().flatten();
+            match known {
+                // The bound is a type, and not what it computes.
+                Some(_) => of.only = bound,
+                None => of.numeric = of.numeric.or(bound),
+            }
             // Of a job that is measured nothing else is known than what was measured.
             let curve = match job.is_measured() {
                 true => of.curve.and_then(|place| view.curves.get(place).cloned()),
@@ -182,6 +193,10 @@ impl Policy for Informed<'_> {
         self.policy.packing()
     }
 
+    fn mixes_types(&self) -> bool {
+        self.policy.mixes_types()
+    }
+
     fn knows_quotas(&self) -> bool {
         self.policy.knows_quotas()
     }
@@ -199,16 +214,29 @@ impl Policy for Informed<'_> {
     }
 }
 
-/// The number that views have for the only type of slots that each job can use: theirs are by the order of the classes' digests. A type that
-/// there is none of has a number that no class has.
-pub(crate) fn bound(setup: &Setup) -> Vec<Option<usize>> {
-    let groups = setup.cluster.groups.iter().chain(&setup.inference.groups);
-    let classes: BTreeSet<Digest> = groups.map(|group| class_of(&group.kind)).collect();
-    let number = |kind: &String| {
-        let class = class_of(kind);
-        classes.iter().position(|known| *known == class).unwrap_or(usize::MAX)
-    };
-    setup.jobs.iter().map(|job| job.only.as_ref().map(number)).collect()
+/// What views say of the setup's types: theirs are in the order of classes' digests, and of types within one class.
+#[derive(Debug)]
+pub(crate) struct Classes {
+    /// The number of the only one that each job can use, by its place in the setup; the core has no such bound before a job has run. A type that there is none of
+    /// has a number that no class has.
+    bound: Vec<Option<usize>>,
+    /// How fast each is, in thousandths of the fastest, where they are of one numeric class.
+    speed_milli: Option<Vec<u32>>,
+}
+
+impl Classes {
+    /// Of a setup.
+    pub fn of(setup: &Setup) -> Self {
+        let groups = || setup.cluster.groups.iter().chain(&setup.inference.groups);
+        let class = |kind: &str| class_of(kind, setup.mixed_types);
+        let known: BTreeMap<(Digest, Option<SlotType>), f64> =
+            groups().map(|group| (class(&group.kind), group.speed)).collect();
+        let number = |kind: &String| known.keys().position(|of| *of == class(kind)).unwrap_or(usize::MAX);
+        let fastest = known.values().copied().fold(0.0, f64::max);
+        let milli = |speed: &f64| ((speed / fastest * 1e3).round() as u32).max(1);
+        let speed_milli = setup.mixed_types.then(|| known.values().map(milli).collect());
+        Self { bound: setup.jobs.iter().map(|job| job.only.as_ref().map(number)).collect(), speed_milli }
+    }
 }
 
 /// Whether a fact changes anything that plans are made of: jobs and their phases, sizes and settling, slots that can be had.

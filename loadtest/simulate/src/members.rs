@@ -9,7 +9,7 @@ use crate::world::World;
 use events_schema::fact::{Entry, Proposal};
 use events_schema::report::{Outcome, Report};
 use events_schema::stride::Stride;
-use events_schema::{Digest, ExecutorId, Generation, Step, TimeMs, WriterToken};
+use events_schema::{Digest, ExecutorId, Generation, Step, TimeMs, WriterToken, tree};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -18,6 +18,9 @@ const STEP_SLACK: f64 = 1e-9;
 /// How long members step until they tell how long a step takes, in milliseconds and in steps: as `workers/member` does.
 const MEASURED_MS: u64 = 2_000;
 const MEASURED_STEPS: f64 = 3.0;
+
+/// What one rank takes a slot as fast as curves say, in a measure that is fine enough for ratios.
+const UNIT: f64 = 1e6;
 
 /// Members that have a replica.
 pub(crate) struct Training {
@@ -202,18 +205,19 @@ impl World<'_> {
     /// How fast these members are, where they are.
     fn pace(&mut self, job: usize, members: &[ExecutorId], stride: Stride) -> Pace {
         let of = &self.setup.jobs[job];
-        let (mut slots, mut slowest) = (BTreeMap::<usize, u16>::new(), f64::INFINITY);
+        let (mut slots, mut speeds, mut beside) = (BTreeMap::<usize, u16>::new(), Vec::new(), 1.0f64);
         for process in members.iter().filter_map(|id| self.processes.get(id)) {
             *slots.entry(process.server).or_default() += 1;
-            // The slowest member decides; all are of one type.
-            slowest = slowest.min(process.speed * self.beside_others(&process.slot));
+            speeds.push(process.speed);
+            // Ranks are placed by types alone, so whoever shares its slot with most decides.
+            beside = beside.min(self.beside_others(&process.slot));
         }
         let mut servers: Vec<u16> = slots.into_values().collect();
         servers.sort_unstable_by_key(|slots| Reverse(*slots));
         let (pace, beyond) = of.pace(&servers, stride);
         self.tally.below_minimum += u64::from(members.len() < usize::from(of.spec.workers.min));
         self.tally.unmeasured += u64::from(beyond);
-        pace.times(if slowest.is_finite() { slowest } else { 1.0 })
+        pace.times(together(of.spec.workers.max, &speeds) * beside)
     }
 
     /// Whoever shares slots with a job has changed: it goes on at another pace, from where it is.
@@ -516,6 +520,21 @@ impl World<'_> {
     }
 }
 
+/// How many times as fast as on slots as fast as curves say a job is whose members are on such slots: whoever is slowest with its ranks decides, and they are placed
+/// as the controller places them where types were measured.
+fn together(workers: u16, speeds: &[f64]) -> f64 {
+    let slowest = speeds.iter().copied().fold(f64::INFINITY, f64::min);
+    let fastest = speeds.iter().copied().fold(0.0, f64::max);
+    if speeds.is_empty() || slowest == fastest {
+        return if speeds.is_empty() { 1.0 } else { slowest };
+    }
+    let units: Vec<u64> = speeds.iter().map(|speed| (UNIT / speed) as u64).collect();
+    let sizes = tree::sizes_by_speed(workers, &vec![0; speeds.len()], &units);
+    let mixed = tree::longest_us(sizes.into_iter().map(usize::from), &units);
+    let even = u64::from(workers.div_ceil(speeds.len() as u16).max(1)) * UNIT as u64;
+    even as f64 / mixed.max(1) as f64
+}
+
 fn whole(steps: f64) -> Step {
     Step((steps + STEP_SLACK).floor() as u64)
 }
@@ -523,6 +542,16 @@ fn whole(steps: f64) -> Step {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn members_of_several_types_are_as_fast_as_the_slowest_with_its_ranks() {
+        assert_eq!((together(8, &[2.45; 3]), together(8, &[])), (2.45, 1.0));
+        // Seven ranks as five and two, over 5 / 2.45 and 2 / 1; on two slots as fast as one it would be four.
+        let found = together(7, &[2.45, 1.0]);
+        assert!((found - 4.0 / (5.0 / 2.45)).abs() < 1e-3, "{found}");
+        // A slow one is no worse than none: it has one rank of eight, and the other seven.
+        assert!(together(8, &[10.0, 1.0]) * 2.0 >= 8.0, "as two slots of one speed take four units");
+    }
 
     #[test]
     fn updates_are_counted_from_where_their_generation_began_and_end_at_checkpoints() {

@@ -6,7 +6,7 @@
 
 use crate::world::BEGIN;
 use controller_core::Policy;
-use controller_core::policy::{Packing, Plan, Share, Victims, View, Wait};
+use controller_core::policy::{Packing, Part, Plan, Share, Victims, View, Wait};
 use events_schema::TimeMs;
 use events_schema::fact::Fact;
 
@@ -30,12 +30,20 @@ impl Policy for InTurn<'_> {
 
     fn plan(&self, view: &View) -> Plan {
         let mut plan = self.0.plan(view);
-        let gives_way = view.jobs.iter().zip(&plan.shares).any(|(job, share)| share.slots < job.held);
-        if gives_way {
-            for (job, share) in view.jobs.iter().zip(&mut plan.shares) {
-                if share.slots > job.held {
+        let has =
+            |parts: &[Part], class: usize| parts.iter().find(|part| part.class == class).map_or(0, |part| part.slots);
+        let lets_go = |plan: &Plan, job: usize| {
+            let given = plan.by_class(job);
+            view.held_by_class(job).iter().any(|held| has(&given, held.class) < held.slots)
+        };
+        if (0..view.jobs.len()).any(|job| lets_go(&plan, job)) {
+            for (index, job) in view.jobs.iter().enumerate() {
+                if plan.shares[index].slots > job.held && !lets_go(&plan, index) {
+                    let share = plan.shares[index];
                     let waits = (job.held == 0).then_some(Wait::Slots(u32::from(share.slots)));
-                    *share = Share { class: job.class.unwrap_or(share.class), slots: job.held, waits };
+                    plan.shares[index] = Share { class: job.class.unwrap_or(share.class), slots: job.held, waits };
+                    plan.parts.retain(|part| part.job != index);
+                    plan.parts.extend(view.held_by_class(index));
                 }
             }
         }
@@ -44,6 +52,10 @@ impl Policy for InTurn<'_> {
 
     fn packing(&self) -> Packing {
         self.0.packing()
+    }
+
+    fn mixes_types(&self) -> bool {
+        self.0.mixes_types()
     }
 
     fn knows_quotas(&self) -> bool {

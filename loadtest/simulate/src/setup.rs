@@ -38,6 +38,9 @@ pub struct Setup {
     pub round_ms: Option<u64>,
     /// What policies know of the jobs' work.
     pub information: Information,
+    /// Whether all types of servers are of one numeric class, as processors of one build are and GPUs usually are not: then jobs whose spec says so are on several
+    /// at once, under a policy that mixes them.
+    pub mixed_types: bool,
     /// It ends then, whoever has not ended; none: when all jobs have.
     pub until_ms: Option<u64>,
     /// Of everything that is by chance.
@@ -61,9 +64,20 @@ impl Setup {
             failures: None,
             round_ms: None,
             information: Information::default(),
+            mixed_types: false,
             until_ms: None,
             seed,
         }
+    }
+
+    /// The same with servers of one numeric class, whatever their type, and those jobs on several types at once that can use any and of which this is true.
+    #[must_use]
+    pub fn with_mixed_types(mut self, mixes: impl Fn(&Job) -> bool) -> Self {
+        self.mixed_types = true;
+        for job in self.jobs.iter_mut().filter(|job| job.only.is_none() && mixes(job)) {
+            job.spec = job.spec.clone().on_any_type();
+        }
+        self
     }
 
     /// How long a job would have taken alone on an equal share of what was lent while it was there, by the job·ms and the lent slot·ms of that time: of

@@ -6,7 +6,7 @@
 use crate::agents::{Process, Server};
 use crate::cluster::Group as Servers;
 use crate::curve::whole_ms;
-use crate::information::{self, Curves, Information, Informed};
+use crate::information::{self, Classes, Curves, Information, Informed};
 use crate::job::SimJob;
 use crate::members::Mode;
 use crate::outcome::{Ended, Measured, Outcome};
@@ -77,8 +77,7 @@ pub(crate) struct World<'a> {
     curves: Curves,
     /// How long each job takes in all on the slots that it asked for.
     totals_ms: Vec<u64>,
-    /// See [`Informed::bound`].
-    bound: Vec<Option<usize>>,
+    classes: Classes,
     pub tally: Tally,
     pub random: Random,
     ticks: BTreeSet<TimeMs>,
@@ -113,7 +112,7 @@ impl<'a> World<'a> {
             fleet_of: BTreeMap::new(),
             curves: Curves::new(setup.jobs.len()),
             totals_ms: setup.jobs.iter().map(|job| whole_ms(job.takes_ms(job.asked, 1.0))).collect(),
-            bound: information::bound(setup),
+            classes: Classes::of(setup),
             tally: Tally::new(BEGIN, Vec::new()),
             random: Random::new(setup.seed),
             ticks: BTreeSet::new(),
@@ -393,7 +392,7 @@ impl<'a> World<'a> {
             jobs: &setup.jobs,
             curves: &self.curves,
             restart_ms,
-            bound: &self.bound,
+            classes: &self.classes,
             left: &left,
         };
         let in_turn = InTurn(&informed);

@@ -2,11 +2,12 @@
 
 use crate::executor::Executor;
 use crate::net::{ConnId, Kind, Packet};
-use crate::schedule::{Place, SlowLink};
+use crate::schedule::{Place, Setup, SlowLink, SlowType};
 use crate::world::{Begin, Body, Event, Input, Pid, World};
 use controller_cell::LinkEnd as Cause;
 use events_schema::control::FromExecutor;
 use events_schema::orders::{ControllerMessage, FarEnd};
+use events_schema::slot_type::SlotType;
 use events_schema::{Digest, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use workers_agent_core::{
@@ -35,6 +36,18 @@ pub struct AgentProcess {
     stream: Option<(u64, ConnId)>,
     /// Executors on the slots.
     pub slots: BTreeMap<u16, Pid>,
+}
+
+/// The numeric class of a server.
+fn class_of(setup: &Setup, place: Place) -> Digest {
+    let is_apart = setup.slow_type.is_some_and(|slow| slow.last_is_apart && place == setup.servers);
+    Digest([if is_apart { 8 } else { 7 }; 32])
+}
+
+/// The type of a server's slots.
+fn type_of(slow: SlowType, place: Place) -> SlotType {
+    let name = if place > slow.from { "slow" } else { "fast" };
+    name.parse().unwrap_or_else(|error| unreachable!("{error}"))
 }
 
 /// Where others measure the link to a place; of each process another.
@@ -88,8 +101,9 @@ impl World {
             server: server.clone(),
             slots: self.schedule.setup.slots,
             guests: self.schedule.setup.guests,
-            class: Digest([7; 32]),
+            class: class_of(&self.schedule.setup, place),
             devices: Vec::new(),
+            slot_type: self.schedule.setup.slow_type.map(|slow| type_of(slow, place)),
             address: format!("http://{server}:1"),
             far_end: None,
             lease_ms: self.schedule.setup.loan_lease_ms,

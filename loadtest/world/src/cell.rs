@@ -50,6 +50,10 @@ impl Policy for Panicky {
         self.policy.plan(told.as_ref().unwrap_or(view))
     }
 
+    fn mixes_types(&self) -> bool {
+        self.policy.mixes_types()
+    }
+
     fn shared_queue(&self) -> Option<u8> {
         self.policy.shared_queue()
     }

@@ -186,7 +186,8 @@ impl World {
     fn slowness(&self, pid: Pid) -> u64 {
         let Some(place) = self.processes.get(&pid).map(|process| process.place) else { return 1 };
         let host = &self.hosts[usize::from(place)];
-        if self.now() < host.slow_until { host.slow.max(1) } else { 1 }
+        let of_type = self.schedule.setup.slow_type.map_or(1, |slow| slow.times_at(place));
+        if self.now() < host.slow_until { host.slow.max(1) * of_type } else { of_type }
     }
 
     /// Something for an executor.

@@ -26,6 +26,7 @@ pub mod schedule;
 pub mod shrink;
 pub mod slow_links;
 pub mod time;
+pub mod two_types;
 pub mod weather;
 pub mod world;
 

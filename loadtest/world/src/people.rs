@@ -140,6 +140,9 @@ fn spec(setup: &Setup, job: &JobSetup) -> JobSpec {
         "checkpoint": {"every_steps": job.checkpoint_every, "keep": 2}, "max_restarts": setup.max_restarts,
         "priority": job.priority,
     });
+    if setup.slow_type.is_some() && job.profile_s.is_none() {
+        document["types"] = json!("any");
+    }
     if let Some(patience_ms) = setup.store_patience_ms {
         document["store_patience_ms"] = json!(patience_ms);
     }

@@ -48,6 +48,9 @@ pub struct Setup {
     /// A server whose links to all others carry less, for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_link: Option<SlowLink>,
+    /// Servers of a slower type, on several of which and others jobs may be at once; if nothing is said, all are of one type and no job says anything of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_type: Option<SlowType>,
     /// Of one executor's reads or writes.
     pub store_bytes_per_s: u64,
     /// Bytes that one element stands for.
@@ -116,6 +119,26 @@ impl SlowLink {
     #[must_use]
     pub fn is_between(&self, places: [Place; 2]) -> bool {
         places[0] != places[1] && places.contains(&(self.server + 1))
+    }
+}
+
+/// Servers of a slower type.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SlowType {
+    /// They are those from this one on.
+    pub from: u16,
+    /// What a gradient takes there, as a multiple of what it takes on the others.
+    pub times: u64,
+    /// Whether the last server is of a numeric class of its own: whatever its type, nobody is on it and on others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub last_is_apart: bool,
+}
+
+impl SlowType {
+    /// How many times as long a gradient takes on a host.
+    #[must_use]
+    pub fn times_at(&self, place: Place) -> u64 {
+        if place > self.from { self.times.max(1) } else { 1 }
     }
 }
 

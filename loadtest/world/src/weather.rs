@@ -520,6 +520,7 @@ fn setup(random: &mut Random) -> Setup {
         jitter_us,
         link_bytes_per_s: if slow_links { 5_000_000 } else { 125_000_000 },
         slow_link: None,
+        slow_type: None,
         store_bytes_per_s: 100_000_000,
         element_bytes: if slow_links { random.between(5_000, 40_000) } else { random.between(5_000, 500_000) },
         loan_lease_ms: if random.one_in(4) { 20_000 } else { 600_000 },

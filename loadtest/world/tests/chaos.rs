@@ -3,7 +3,7 @@
 
 use controller_core::policy::POLICY_NAMES;
 use loadtest_world::phase::Phase;
-use loadtest_world::{Found, Mutant, Mutants, Schedule, Tally, run, weather};
+use loadtest_world::{Found, Mutant, Mutants, Schedule, Tally, run, two_types, weather};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -427,6 +427,21 @@ fn without_determinism_every_step_is_taken_once() {
 #[test]
 fn with_ranges_of_batches_every_step_is_taken_once() {
     nothing_is_found(weather::with_ranges);
+}
+
+/// Jobs on servers of two types at once come to the bits that one process alone comes to, whatever they are on and whoever hosts more.
+#[test]
+fn jobs_on_two_types_come_to_the_same_bits() {
+    nothing_is_found(two_types::schedule);
+    let measured = |seed| {
+        let outcome = run(&two_types::schedule(seed), &Mutants::default());
+        outcome.facts.iter().any(|((kind, _), _)| kind == "TypesMeasured")
+    };
+    let apart = (0..SEEDS_OF_FAMILY)
+        .filter(|seed| two_types::schedule(*seed).setup.slow_type.is_some_and(|slow| slow.last_is_apart));
+    assert!(apart.count() > 20, "in few a server was of another numeric class");
+    let mixed = (0..SEEDS_OF_FAMILY / 10).filter(|seed| measured(*seed)).count();
+    assert!(mixed > 3, "in {mixed} runs a job was on both for long enough to be measured there");
 }
 
 /// Jobs that are measured at several sizes keep every promise: they change their size more often, and no other job has less for it.

@@ -165,6 +165,7 @@ fn concerns(report: &Report, executor: &ExecutorId) -> bool {
         | Report::JobStalled { .. }
         | Report::MemberStraggles { .. }
         | Report::MemberKeepsUp { .. }
+        | Report::TypesMeasured { .. }
         | Report::LinkSurveyed { .. }
         | Report::ObjectsSwept { .. } => false,
         Report::ExecutorReady { executor: ready, .. } => ready == executor,

@@ -10,6 +10,7 @@ use events_schema::control::ToExecutor;
 use events_schema::device::SlotDevice;
 use events_schema::orders::{ExecutorOrder, FarEnd};
 use events_schema::report::Report;
+use events_schema::slot_type::SlotType;
 use events_schema::{Digest, ExecutorId, GUEST_INDEX_MIN, Offset, ServerId, SlotId, Term, host_index, is_guest_index};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +33,8 @@ pub struct Config {
     pub class: Digest,
     /// The devices that its first slots are; the others have none.
     pub devices: Vec<SlotDevice>,
+    /// The type of those, or of all slots where there are none.
+    pub slot_type: Option<SlotType>,
     /// Where fleets reach it (`http://HOST:PORT`).
     pub address: String,
     /// Where others measure the link to this server; without it links are not measured here.
@@ -210,14 +213,14 @@ impl Agent {
 
     /// Reports this process, then the slots that are their fleets' already.
     fn join(&mut self) {
-        let Config { slots, guests, class, .. } = self.config;
+        let Config { slots, guests, class, slot_type, .. } = self.config;
         let (address, devices) = (self.config.address.clone(), self.config.devices.clone());
         let wrong = self
             .slots
             .iter()
             .filter_map(|slot| Some((host_index(slot.id.index), slot.quarantine.as_ref()?.reason.clone())));
         let quarantined = wrong.collect();
-        self.report(Report::AgentJoined { slots, class, address, devices, quarantined, guests });
+        self.report(Report::AgentJoined { slots, class, address, devices, quarantined, guests, slot_type });
         for index in 0..self.slots.len() {
             if self.slots[index].claim.is_fleets() {
                 self.report_taken_back(index, None);

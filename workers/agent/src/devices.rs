@@ -8,6 +8,7 @@ use crate::group::Stat;
 use crate::process::Who;
 use ebb_telemetry::metrics::{Histogram, seconds};
 use events_schema::device::SlotDevice;
+use events_schema::slot_type::SlotType;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
@@ -99,6 +100,13 @@ impl Devices {
             driver: self.version.clone(),
         };
         self.slots.iter().map(told).collect()
+    }
+
+    /// What all of them are called by their model; none where they are of several.
+    pub(crate) fn slot_type(&self) -> Option<SlotType> {
+        let mut types = self.slots.iter().map(|slot| SlotType::of_device(&slot.place.device.name));
+        let first = types.next()??;
+        types.all(|other| other == Some(first)).then_some(first)
     }
 
     /// That of a slot, if it has one.

@@ -124,6 +124,7 @@ impl Host {
             guests: config.guests,
             class: config.class,
             devices: config.devices.as_ref().map(Devices::told).unwrap_or_default(),
+            slot_type: config.slot_type.or_else(|| config.devices.as_ref().and_then(Devices::slot_type)),
             address,
             far_end,
             lease_ms: milliseconds(config.lease),

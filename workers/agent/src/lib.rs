@@ -40,6 +40,7 @@ pub use workers_agent_core::EXIT_STATUS_PROTOCOL;
 
 use direct::Direct;
 use events_schema::control::FileAccess;
+use events_schema::slot_type::SlotType;
 use events_schema::{Digest, ServerId};
 use far_end::Listening;
 use host::{Host, HostEvent};
@@ -98,6 +99,8 @@ pub struct AgentConfig {
     pub python: PythonConfig,
     /// Devices that its first slots are; none where executors see what the agent sees.
     pub devices: Option<Devices>,
+    /// The type of those, or of all slots where there are none; of devices without it their model's.
+    pub slot_type: Option<SlotType>,
     /// Numeric class of this server's executors.
     pub class: Digest,
     /// Time without a word from any controller after which all slots go back; [`LEASE`] outside tests.

@@ -422,7 +422,7 @@ impl World {
             controller,
             link,
             1,
-            Report::AgentJoined { slots, class, address, devices, quarantined, guests: false },
+            Report::AgentJoined { slots, class, address, devices, quarantined, guests: false, slot_type: None },
         );
         self.pass(100);
         link
@@ -444,5 +444,13 @@ impl World {
 /// A new process of an agent with one slot.
 pub fn joined() -> Report {
     let (class, address) = (Digest::of(b"class"), "http://127.0.0.1:1".to_owned());
-    Report::AgentJoined { slots: 1, class, address, devices: Vec::new(), quarantined: [].into(), guests: false }
+    Report::AgentJoined {
+        slots: 1,
+        class,
+        address,
+        devices: Vec::new(),
+        quarantined: [].into(),
+        guests: false,
+        slot_type: None,
+    }
 }

@@ -310,6 +310,7 @@ mod tests {
             address: String::new(),
             devices: Vec::new(),
             guests: false,
+            slot_type: None,
         };
         let offered = |fleet: &str, slots: &[&str]| Fact::SlotsOffered {
             fleet: FleetId::parse(fleet).unwrap(),

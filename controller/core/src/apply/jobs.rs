@@ -7,6 +7,7 @@ use crate::state::{Active, Faults, Job, JobPhase, Placement, Profiled, Retired, 
 use events_schema::fact::{CheckpointInfo, PlanCause, PlanReason};
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
+use events_schema::slot_type::TypeTime;
 use events_schema::{CommandId, Digest, Generation, JobId, SlotId, Step, TenantId, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,6 +54,7 @@ pub(super) fn accepted(
         lost: None,
         given_up: None,
         stragglers: BTreeMap::new(),
+        type_times: Vec::new(),
         service: Service::default(),
         class_of_code: retrained.and_then(|job| job.class_of_code),
         restart: None,
@@ -197,6 +199,12 @@ pub(super) fn plan_adopted(
         other => other,
     });
     requeue_if_empty(state, id);
+}
+
+pub(super) fn types_measured(state: &mut State, id: &JobId, times: &[TypeTime]) {
+    if let Some(job) = state.live.get_mut(id) {
+        job.type_times = times.to_vec();
+    }
 }
 
 pub(super) fn queue_entered(state: &mut State, at: TimeMs, id: &JobId, queue: u8, promoted_slot_ms: u64) {

@@ -136,13 +136,23 @@ impl State {
                 slots.iter().for_each(|slot| fleets::diverged(self, &slot.host(), reason));
                 generations::diverged(self, at, job, verdict);
             }
-            Fact::AgentJoined { server, incarnation, slots, class, address, devices, guests } => {
+            Fact::AgentJoined { server, incarnation, slots, class, address, devices, guests, slot_type } => {
                 let (incarnation, slots, class) = (*incarnation, *slots, *class);
                 let (address, devices) = (address.clone(), devices.clone());
                 let (reports_through, connected, gone_at) = (0, true, None);
-                let guests = *guests;
-                let joined =
-                    Server { incarnation, reports_through, slots, class, address, connected, gone_at, devices, guests };
+                let (guests, slot_type) = (*guests, *slot_type);
+                let joined = Server {
+                    incarnation,
+                    reports_through,
+                    slots,
+                    class,
+                    address,
+                    connected,
+                    gone_at,
+                    devices,
+                    guests,
+                    slot_type,
+                };
                 fleets::agent_joined(self, server, joined);
             }
             Fact::AgentGone { server } => fleets::agent_gone(self, at, server),
@@ -182,6 +192,7 @@ impl State {
                 let (slot, unit_us, peers_unit_us, cause) = (slot.clone(), *unit_us, *peers_unit_us, *cause);
                 generations::straggles(self, executor, Straggler { since: at, slot, unit_us, peers_unit_us, cause });
             }
+            Fact::TypesMeasured { job, times } => jobs::types_measured(self, job, times),
             Fact::MemberKeepsUp { executor } => generations::keeps_up(self, executor),
             Fact::ServerForgotten { server } => {
                 self.servers.remove(server);

@@ -5,12 +5,15 @@
 //! process that another has replaced have no effect either. The controller's own observation `AgentGone` therefore carries the
 //! incarnation that the state knows ([`State::server`](crate::State::server)). An agent that was given up joins anew.
 
-use super::{Draft, bandwidth, classes, failures, fleets::hand_back, generations, leaders, members, reclaim, stalls};
+use super::{
+    Draft, bandwidth, classes, failures, fleets::hand_back, generations, leaders, members, reclaim, stalls, types,
+};
 use crate::limits::REASON_CHARS_MAX;
 use crate::state::{Job, Slot, SlotState};
 use events_schema::device::SlotDevice;
 use events_schema::fact::{Fact, GrowthFailure, LossNotice, PlanCause};
 use events_schema::report::{ExitCause, Report, ReportRecord};
+use events_schema::slot_type::SlotType;
 use events_schema::{Digest, ExecutorId, ServerId, SlotId, TimeMs};
 
 pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
@@ -24,8 +27,8 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         return;
     }
     match &record.report {
-        Report::AgentJoined { slots, class, address, devices, quarantined, guests } => {
-            joined(draft, record, (*slots, *guests), *class, address, devices);
+        Report::AgentJoined { slots, class, address, devices, quarantined, guests, slot_type } => {
+            joined(draft, record, (*slots, *guests), (*class, *slot_type), address, devices);
             quarantined.iter().for_each(|(index, reason)| {
                 quarantine(draft, &SlotId { server: record.server.clone(), index: *index }, reason);
             });
@@ -85,12 +88,14 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
             members::straggles(draft, executor, (*unit_us, *peers_unit_us), *cause);
         }
         Report::MemberKeepsUp { executor } if record.number == 0 => members::keeps_up(draft, executor),
+        Report::TypesMeasured { job, times } if record.number == 0 => types::measured(draft, job, times),
         Report::LinkSurveyed { peer, bytes_per_s } if record.number == 0 => {
             bandwidth::surveyed(draft, &record.server, peer, *bytes_per_s);
         }
         Report::JobStalled { .. }
         | Report::MemberStraggles { .. }
         | Report::MemberKeepsUp { .. }
+        | Report::TypesMeasured { .. }
         | Report::LinkSurveyed { .. } => {}
     }
     if record.number > 0 {
@@ -104,7 +109,7 @@ fn joined(
     draft: &mut Draft<'_>,
     record: &ReportRecord,
     (slots, guests): (u16, bool),
-    class: Digest,
+    (class, slot_type): (Digest, Option<SlotType>),
     address: &str,
     devices: &[SlotDevice],
 ) {
@@ -120,7 +125,16 @@ fn joined(
         reclaim::withdraw(draft, planned.iter(), PlanCause::Lost);
     }
     let (server, incarnation, address) = (record.server.clone(), record.incarnation, address.to_owned());
-    draft.emit(Fact::AgentJoined { server, incarnation, slots, class, address, devices: devices.to_vec(), guests });
+    draft.emit(Fact::AgentJoined {
+        server,
+        incarnation,
+        slots,
+        class,
+        address,
+        devices: devices.to_vec(),
+        guests,
+        slot_type,
+    });
     let other_kind =
         |id: &SlotId| before.as_ref().is_some_and(|before| Some(before.kind(id.index)) != draft.state.kind(id));
     let unfit: Vec<SlotId> = draft

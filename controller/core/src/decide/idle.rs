@@ -94,6 +94,11 @@ impl Idle {
         self
     }
 
+    /// The kinds that there are any of.
+    pub fn kinds(&self) -> impl Iterator<Item = SlotKind> {
+        self.classes.keys().copied()
+    }
+
     /// How many there are, but for those of some servers.
     pub fn count(&self, class: &SlotKind, passed_over: &BTreeSet<ServerId>) -> usize {
         let Some(class) = self.classes.get(class) else { return 0 };
@@ -221,7 +226,7 @@ mod tests {
     use events_schema::fact::Fact;
     use events_schema::{Cell, Digest, TimeMs};
 
-    const KIND: SlotKind = SlotKind { class: Digest([0; 32]), device: false, guest: false };
+    const KIND: SlotKind = SlotKind { class: Digest([0; 32]), device: false, guest: false, slot_type: None };
 
     /// Servers with so many idle slots, and whether their fleet may want them back.
     fn idle(packing: Packing, servers: &[(&str, u16, bool)]) -> Idle {
@@ -264,6 +269,7 @@ mod tests {
             address: String::new(),
             devices: Vec::new(),
             guests: false,
+            slot_type: None,
         };
         let of = |name: &str, needed: u32, slots: Vec<SlotId>| {
             let fleet = FleetId::parse(name).unwrap();

@@ -104,6 +104,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::JobStalled { .. }
         | Report::MemberStraggles { .. }
         | Report::MemberKeepsUp { .. }
+        | Report::TypesMeasured { .. }
         | Report::ExecutorReady { .. }
         | Report::LinkMeasured { .. }
         | Report::LinkSurveyed { .. }

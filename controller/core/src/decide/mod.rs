@@ -27,6 +27,7 @@ mod leaders;
 mod links;
 pub(crate) mod loans;
 mod members;
+mod mixed;
 pub(crate) mod plan;
 mod profile;
 mod proposals;
@@ -37,6 +38,7 @@ pub(crate) mod slow_members;
 mod stalls;
 mod tenants;
 pub(crate) mod throughput;
+pub(crate) mod types;
 mod victims;
 
 use crate::limits::{EAGER_JOBS_MAX, PLAN_PAUSE_MS};
@@ -264,6 +266,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::GrowthPaused { job, .. }
         | Fact::ReplicasDiffered { job, .. }
         | Fact::ThroughputMeasured { job, .. }
+        | Fact::TypesMeasured { job, .. }
         | Fact::JobRestarted { job, .. } => Some(job),
         Fact::ExecutorAssigned { executor, .. }
         | Fact::ExecutorReady { executor, .. }

@@ -7,7 +7,7 @@ use super::Draft;
 use super::guests;
 use super::idle::Idle;
 use super::loans::Loans;
-use super::{ahead, bandwidth, profile, throughput};
+use super::{ahead, bandwidth, mixed, profile, throughput};
 use crate::explain::{class_apart, waits_placed};
 use crate::limits::SIZE_SETTLE_MS;
 use crate::policy::gain;
@@ -16,7 +16,7 @@ use crate::policy::{
 };
 use crate::state::{Active, Job, JobPhase, Pace, Slot, SlotKind, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, WaitCause};
-use events_schema::job::Length;
+use events_schema::job::{Length, Types};
 use events_schema::{Digest, JobId, ServerId, SlotId, TenantId, TimeMs};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,9 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
     let order = service_order(&problem.view);
     for &index in &order {
         let (share, known) = (plan.shares[index], &problem.view.jobs[index]);
-        if is_elsewhere(known, share) {
+        if problem.mixes(index) {
+            mixed::shrink(draft, &problem, index, &plan);
+        } else if is_elsewhere(known, share) {
             // Between a slot and a guest slot a job goes over its checkpoint: what it is to have, it gets when it stands still.
             shrink(draft, &problem, index, Share { slots: 0, ..share }, profiles.has(index));
         } else if share.slots < known.held {
@@ -64,12 +66,13 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
         }
     }
     let held = |index: usize| problem.view.jobs[index].held;
-    let grows = |index: usize| {
-        plan.shares[index].slots > held(index) && !is_elsewhere(&problem.view.jobs[index], plan.shares[index])
+    let grows = |&index: &usize| match problem.mixes(index) {
+        true => mixed::grows(&problem.view, index, &plan),
+        false => plan.shares[index].slots > held(index) && !is_elsewhere(&problem.view.jobs[index], plan.shares[index]),
     };
-    let mut growing: Vec<usize> = order.into_iter().filter(|&index| grows(index)).collect();
+    let mut growing: Vec<usize> = order.into_iter().filter(grows).collect();
     if policy.packing() == Packing::BestFitApart {
-        let demand = |index: usize| plan.shares[index].slots - held(index);
+        let demand = |index: usize| plan.shares[index].slots.saturating_sub(held(index));
         growing.sort_by_key(|&index| (Reverse(problem.view.jobs[index].priority), Reverse(demand(index))));
     }
     // What somebody still leaves is not free yet: who is only measured takes nothing that another could begin on meanwhile.
@@ -79,6 +82,10 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
         let state = draft.state.clone();
         let mut idle = Idle::of(&state, policy.packing()).with_guests(guests::open(&state, policy));
         for index in growing {
+            if problem.mixes(index) {
+                mixed::grow(draft, &problem, index, &plan, &mut idle);
+                continue;
+            }
             grow(draft, &problem, index, plan.shares[index], &mut idle, profiles.has(index));
         }
     }
@@ -137,10 +144,16 @@ pub(crate) struct Problem<'a> {
 impl<'a> Problem<'a> {
     pub fn of(state: &'a State, at: TimeMs, policy: &dyn Policy) -> Self {
         let mut problem = Self::of_slots_and_jobs(state, at, policy);
+        mixed::tell(&mut problem, policy.mixes_types());
         if policy.knows_quotas() && state.quotas().next().is_some() {
             problem.name_tenants();
         }
         problem
+    }
+
+    /// Whether a job may be on slots of several classes at once.
+    pub fn mixes(&self, index: usize) -> bool {
+        self.view.jobs[index].mixes.is_some()
     }
 
     /// Servers that a job does not grow onto now, because of their links or of how long they are going to lend.
@@ -164,15 +177,19 @@ impl<'a> Problem<'a> {
     fn of_slots_and_jobs(state: &'a State, at: TimeMs, policy: &dyn Policy) -> Self {
         // A job of a class that no server has any more is bound to it all the same.
         let of_jobs = state.live.iter().filter_map(|(_, job)| job.class);
-        let (mut kinds, mut last) = (BTreeMap::<SlotKind, usize>::new(), None);
+        let slots = state.noted_slots();
+        let mut kinds: BTreeMap<SlotKind, usize> = slots.totals().map(|(kind, _)| (*kind, 0)).collect();
+        let any_type = kinds.keys().any(|kind| kind.slot_type.is_some());
+        let mut last = None;
         for class in of_jobs {
             if last != Some(class) {
-                kinds.insert(SlotKind { class, device: false, guest: false }, 0);
+                let known = any_type && kinds.keys().any(|kind| kind.class == class && !kind.device);
+                if !known {
+                    kinds.insert(SlotKind { class, device: false, guest: false, slot_type: None }, 0);
+                }
                 last = Some(class);
             }
         }
-        let slots = state.noted_slots();
-        kinds.extend(slots.totals().map(|(kind, _)| (*kind, 0)));
         let guests = guests::totals(state, policy);
         kinds.extend(guests.keys().map(|kind| (*kind, 0)));
         kinds.values_mut().zip(0..).for_each(|(index, at)| *index = at);
@@ -204,7 +221,8 @@ impl<'a> Problem<'a> {
             }
         }
         let (lent, loans) = (Lent::of(&view.classes), Loans::of(state, at));
-        let any_other = kinds.keys().any(|kind| kind.device || kind.guest);
+        // Where there are no devices, no guest slots and no types, the class that a job is bound to is its kind.
+        let is_class = !any_type && !kinds.keys().any(|kind| kind.device || kind.guest);
         view.jobs.reserve(state.live.len());
         let mut jobs = Vec::with_capacity(state.live.len());
         // The class of the last job that is bound to one, its kind without a device and its number: mostly that of the next one.
@@ -212,8 +230,10 @@ impl<'a> Problem<'a> {
         let mut bound = |class: Digest| match last {
             Some((known, kind, numeric)) if known == class => (kind, numeric),
             _ => {
-                let (kind, numeric) =
-                    (kinds.get(&SlotKind { class, device: false, guest: false }).copied(), numbers[&class]);
+                let (kind, numeric) = (
+                    kinds.get(&SlotKind { class, device: false, guest: false, slot_type: None }).copied(),
+                    numbers[&class],
+                );
                 last = Some((class, kind, numeric));
                 (kind, numeric)
             }
@@ -223,8 +243,7 @@ impl<'a> Problem<'a> {
             let of_slot = || job.slots().first().and_then(|slot| state.kind(slot)).and_then(|kind| kinds.get(&kind));
             let class = match job.class {
                 _ if job.slots().is_empty() => None,
-                // Where there are neither devices nor guest slots, the class that it is bound to is its kind.
-                Some(_) if !any_other => of_job,
+                Some(_) if is_class => of_job,
                 // Slots of a server that is forgotten are of the class that the job is bound to.
                 _ => of_slot().copied().or(of_job),
             };
@@ -241,15 +260,28 @@ impl<'a> Problem<'a> {
                 }
                 let apart = bandwidth::slots_passed_over(state, at, id, job);
                 if let Some(class) = class.filter(|_| apart > 0) {
-                    let most = view.classes[class].capacity.saturating_sub(apart);
+                    let of_class = view.classes[class];
+                    // Of the others it is not known here which it will have.
+                    let alike =
+                        view.classes.iter().filter(|other| job.spec.types == Types::Any && other.mixes_with(&of_class));
+                    let there = alike.map(|other| other.capacity).sum::<u32>().max(of_class.capacity);
+                    let most = there.saturating_sub(apart);
                     of_job.max = of_job.max.min(u16::try_from(most).unwrap_or(u16::MAX)).max(of_job.min).max(held);
                 }
                 view.jobs.push(of_job);
                 jobs.push((id, job));
             } else if let Some(class) = class {
                 // Slots of a job that is leaving them are its own until it has.
-                let class = &mut view.classes[class];
-                class.capacity = class.capacity.saturating_sub(u32::from(held));
+                let mut leaves = |class: usize, slots: u16| {
+                    let class = &mut view.classes[class];
+                    class.capacity = class.capacity.saturating_sub(u32::from(slots));
+                };
+                match job.spec.types {
+                    Types::One => leaves(class, held),
+                    Types::Any => {
+                        mixed::held(state, job, &kinds).into_iter().for_each(|(class, slots)| leaves(class, slots))
+                    }
+                }
             }
         }
         Self { state, view, jobs, kinds: kinds.into_keys().collect(), lent, loans }
@@ -298,6 +330,8 @@ fn job_view(job: &Job, at: TimeMs, held: u16, class: Option<usize>, numeric: Opt
         curve: None,
         restart_ms: RESTART_MS,
         tenant: 0,
+        mixes: None,
+        only: None,
     }
 }
 
@@ -363,7 +397,10 @@ pub(super) fn worth(state: &State, job: &Job, slot: &SlotId) -> u8 {
 fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share, measured: bool) {
     let (id, job) = problem.jobs[index];
     let mut slots: Vec<SlotId> = job.slots().iter().cloned().collect();
-    slots.sort_by_key(|slot| (Reverse(worth(&draft.state, job, slot)), slot.clone()));
+    // What it has of other types, under a policy that mixes none, is let go first.
+    let kind = problem.view.jobs[index].class.map(|class| problem.kinds[class]);
+    let is_other = |slot: &SlotId| job.spec.types == Types::Any && draft.state.kind(slot) != kind;
+    slots.sort_by_key(|slot| (is_other(slot), Reverse(worth(&draft.state, job, slot)), slot.clone()));
     slots.truncate(usize::from(share.slots));
     let (cause, waits) = match measured {
         true => (PlanCause::Profile, None),
@@ -374,7 +411,7 @@ fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Sha
 }
 
 /// Why a plan leaves a job fewer slots: it loses nothing by that where it was measured to be as fast on fewer, whoever has the others then.
-fn cause_of_fewer(view: &View, index: usize, share: Share) -> PlanCause {
+pub(super) fn cause_of_fewer(view: &View, index: usize, share: Share) -> PlanCause {
     let (job, speeds) = (&view.jobs[index], view.speeds(index));
     let as_fast = || speeds.speed(share.slots) >= speeds.speed(job.held);
     if job.curve.is_some() && share.slots > 0 && as_fast() { PlanCause::Speed } else { PlanCause::GaveWay }

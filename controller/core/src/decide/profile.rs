@@ -128,8 +128,8 @@ impl Profiles {
             return BTreeMap::new();
         }
         let mut idle: Vec<u32> = view.classes.iter().map(|class| class.capacity).collect();
-        for share in plan.shares.iter().filter(|share| share.slots > 0) {
-            take(&mut idle, Some(share.class), share.slots);
+        for part in (0..plan.shares.len()).flat_map(|job| plan.by_class(job)) {
+            take(&mut idle, Some(part.class), part.slots);
         }
         let fits = |(&index, &size): (&usize, &u16)| {
             let share = &plan.shares[index];

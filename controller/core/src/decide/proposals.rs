@@ -1,6 +1,6 @@
 //! Makes generations: who is a member, who leads, which ranks where, how they come to one state, until when.
 
-use super::{Draft, batches, retrains};
+use super::{Draft, batches, retrains, types};
 use crate::limits::{
     COPY_BYTES_PER_MS_ADMITTED, COPY_TIMES, RESTORE_BYTES_PER_MS_MIN, START_DEADLINE_MS, SWITCH_DEADLINE_MS,
     SWITCH_UPDATES,
@@ -14,8 +14,6 @@ use events_schema::{ExecutorId, JobId, Rank, SlotId, tree};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One rank of a member of which nothing else is known, in a measure of our own.
-const UNIT_US: u64 = 1_000;
 /// Ranks are shared out anew for a step that is shorter by one part in so many: each time members stand at a boundary for a moment, and read other rows.
 const BALANCE_GAIN_PART: u64 = 10;
 
@@ -107,11 +105,20 @@ fn switch(draft: &Draft<'_>, id: &JobId, active: &Active) -> Option<(Entry, BTre
     Some((entry, active.members.iter().chain(ready()).cloned().collect()))
 }
 
-/// How long one rank takes members, beside others: as long as any of them, unless it is known to straggle.
-fn unit_us<'a>(job: &Job, members: impl Iterator<Item = &'a ExecutorId>) -> Vec<u64> {
-    let of = |straggler: &Straggler| UNIT_US.saturating_mul(straggler.unit_us) / straggler.peers_unit_us.max(1);
+/// How long one rank takes members, beside others: as long as any of its type, unless it is known to straggle.
+fn unit_us<'a>(state: &State, job: &Job, members: impl Iterator<Item = &'a ExecutorId>) -> Vec<u64> {
     let slow: BTreeMap<&ExecutorId, &Straggler> = slow_to_compute(job).collect();
-    members.map(|member| slow.get(member).map_or(UNIT_US, |known| of(known))).collect()
+    let of = |member: &ExecutorId| {
+        let of_type = types::unit_us(job, state.type_of(member));
+        let times = |known: &&Straggler| of_type.saturating_mul(known.unit_us) / known.peers_unit_us.max(1);
+        slow.get(member).map_or(of_type, times)
+    };
+    members.map(of).collect()
+}
+
+/// Whether members differ in how long one rank takes them.
+fn differ(unit_us: &[u64]) -> bool {
+    unit_us.windows(2).any(|pair| pair[0] != pair[1])
 }
 
 /// Stragglers that fewer ranks help: not those that are slow for what a link takes, which is as much for any number.
@@ -127,11 +134,11 @@ pub(super) fn is_unbalanced(state: &State, id: &JobId) -> bool {
         (&active.proposal.members, usize::from(job.spec.workers.max).div_ceil(active.members.len().max(1)));
     let are_even = || members.len() == active.members.len() && members.iter().all(|member| member.ranks.len() <= most);
     // Of members that are equally fast nobody is done before those that host as much as the others.
-    if slow_to_compute(job).next().is_none() && are_even() {
+    if slow_to_compute(job).next().is_none() && job.type_times.is_empty() && are_even() {
         return false;
     }
     let hosted = hosted(job);
-    let unit_us = unit_us(job, hosted.keys().copied());
+    let unit_us = unit_us(state, job, hosted.keys().copied());
     let shares: Vec<usize> = hosted.values().map(|(_, ranks)| ranks.len()).collect();
     let best = tree::sizes_by_speed(job.spec.workers.max, &shares, &unit_us);
     let now_us = tree::longest_us(shares.into_iter(), &unit_us);
@@ -214,8 +221,8 @@ fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<Execu
     let hosted = hosted(job);
     let ranks = |number: &ExecutorId| hosted.get(number).map_or(&[][..], |(_, ranks)| &ranks[..]);
     let before = hosting(there.iter().map(|(number, address)| (&address[..], ranks(number))));
-    let unit_us = unit_us(job, there.iter().map(|(number, _)| number));
-    let placed = if slow_to_compute(job).next().is_none() {
+    let unit_us = unit_us(&draft.state, job, there.iter().map(|(number, _)| number));
+    let placed = if slow_to_compute(job).next().is_none() && !differ(&unit_us) {
         tree::place_again(workers, &before)
     } else {
         tree::place_by_speed(workers, &before, &unit_us)

@@ -9,6 +9,7 @@ use crate::limits::RECLAIM_DEADLINE_MS_MAX;
 use crate::policy::{Packing, policy_by_name};
 use crate::state::{JobPhase, Slot, SlotKind, SlotState};
 use events_schema::fact::{Fact, PlanCause, PlanReason, ReclaimCause, WaitCause};
+use events_schema::job::Types;
 use events_schema::{FleetId, JobId, ServerId, SlotId, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -175,19 +176,33 @@ pub(super) fn withdraw<'s>(draft: &mut Draft<'_>, slots: impl Iterator<Item = &'
         if next.len() < min && !suspending {
             let missing = min - next.len();
             let kind = next.iter().chain(&lost).find_map(|slot| draft.state.kind(slot));
-            let bound = job.class.map(|class| SlotKind { class, device: job.spec.needs_device(), guest: false });
+            let bound = job.class.map(|class| SlotKind {
+                class,
+                device: job.spec.needs_device(),
+                guest: false,
+                slot_type: None,
+            });
             // A slot that is lost because it is no device any more says nothing of what the job needs.
             let of = |kind: SlotKind| SlotKind {
                 class: job.class.unwrap_or(kind.class),
                 device: kind.device || job.spec.needs_device(),
-                guest: kind.guest,
+                ..kind
             };
             let class = kind.map(of).or(bound);
             let idle = idle.get_or_insert_with(|| Idle::of(&draft.state, Packing::default()));
-            let found = class.map_or(0, |class| idle.count(&class, &none));
-            match class.filter(|_| found >= missing) {
-                Some(class) => next.extend(idle.take(&class, missing, &next, missing, &none)),
-                None => next.clear(),
+            // Rather of another type than not at all, if the job may.
+            let others =
+                idle.kinds().filter(|kind| job.spec.types == Types::Any && class.is_some_and(|of| of.mixes_with(kind)));
+            let kinds: Vec<SlotKind> = class.into_iter().chain(others.filter(|kind| Some(*kind) != class)).collect();
+            let found = kinds.iter().map(|kind| idle.count(kind, &none)).sum::<usize>();
+            if found < missing {
+                next.clear();
+            } else {
+                for kind in kinds {
+                    let missing = min.saturating_sub(next.len());
+                    let taken = idle.take(&kind, missing, &next, missing, &none);
+                    next.extend(taken);
+                }
             }
         }
         let missing = (if next.is_empty() { min } else { max }).saturating_sub(next.len()) as u32;

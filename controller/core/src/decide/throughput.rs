@@ -23,8 +23,8 @@ const SPEED_OF_ONE_US: u64 = 1_000_000_000_000;
 pub(super) fn measured(draft: &mut Draft<'_>, id: &JobId, (members, stride): (u16, Stride), step_us: u64) {
     let Some(job) = draft.state.job(id).filter(|_| draft.state.measures_speeds()) else { return };
     let Some(placement) = job.placement() else { return };
-    // How fast a guest is, its hosts say.
-    if placement.slots.first().is_some_and(SlotId::is_guest) {
+    // How fast a guest is, its hosts say; and how long a step takes on slots of several types is no matter of its size either.
+    if placement.slots.first().is_some_and(SlotId::is_guest) || draft.state.is_mixed(job) {
         return;
     }
     // What the job waits for is one's link, and no matter of its size.

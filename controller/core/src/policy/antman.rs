@@ -136,6 +136,10 @@ impl Draft<'_> {
     /// The guest slots with most room that an opportunistic job could have, if there are so many: beside guaranteed jobs.
     fn guest_class(&self, job: usize, slots: u16) -> Option<usize> {
         let known = &self.view.jobs[job];
+        if known.only.is_some() {
+            // No class of guest slots is the one that it can use.
+            return None;
+        }
         let suits = |class: &usize| {
             let of = &self.view.classes[*class];
             of.guest && known.numeric.is_none_or(|bound| bound == of.numeric) && (of.device || !known.device)

@@ -25,6 +25,10 @@ impl Policy for WithAssumedSpeeds {
         self.0.packing()
     }
 
+    fn mixes_types(&self) -> bool {
+        self.0.mixes_types()
+    }
+
     fn knows_quotas(&self) -> bool {
         self.0.knows_quotas()
     }

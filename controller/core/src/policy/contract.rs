@@ -7,7 +7,9 @@ use super::example::LongestWait;
 use super::ibm_dp::{IbmDp, Unfit};
 use super::speeds::SpeedCurve;
 use super::tiresias::Tiresias;
-use super::{ClassView, JobView, POLICY_NAMES, Plan, Policy, ServiceView, TenantView, View, WorkLeft, policy_by_name};
+use super::{
+    ClassView, JobView, Mixture, POLICY_NAMES, Plan, Policy, ServiceView, TenantView, View, WorkLeft, policy_by_name,
+};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -120,6 +122,35 @@ fn policies() -> Vec<Box<dyn Policy>> {
     named.into_iter().chain([example, pressing]).chain(at_once).collect()
 }
 
+/// The same of three classes of which two are of one numeric class, and the first and every second job may be on both.
+fn any_mixed_view() -> impl Strategy<Value = View> {
+    let speeds = proptest::collection::vec((1u32..=1_000, 1u32..=1_000), 12);
+    let splits = proptest::collection::vec(0u16..=12, 12);
+    let third = (0u32..12, 0u32..12);
+    (any_view(), speeds, splits, third).prop_map(|(mut view, speeds, splits, (free, away))| {
+        // The third is of the numeric class of the first.
+        view.classes.push(ClassView { capacity: free, declared: free + away, numeric: 0, ..ClassView::default() });
+        for (place, job) in view.jobs.iter_mut().enumerate().step_by(2) {
+            let mut held = vec![0; 3];
+            let (speed, split) = (speeds[place], if job.class == Some(0) { splits[place].min(job.held) } else { 0 });
+            if let Some(class) = job.class {
+                held[class] = job.held - split;
+                held[2] += split;
+            }
+            view.classes[0].capacity -= u32::from(split);
+            view.classes[0].declared -= u32::from(split);
+            view.classes[2].capacity += u32::from(split);
+            view.classes[2].declared += u32::from(split);
+            if held[2] > held[0] && job.held > 0 && job.class == Some(0) {
+                job.class = Some(2);
+            }
+            job.mixes = Some(view.mixtures.len());
+            view.mixtures.push(Mixture { held, speed_milli: vec![speed.0, speed.0, speed.1] });
+        }
+        view
+    })
+}
+
 /// The view after a plan, as far as it could be done at once.
 fn after(view: &View, plan: &Plan) -> View {
     let mut again = view.clone();
@@ -129,7 +160,14 @@ fn after(view: &View, plan: &Plan) -> View {
         }
         job.held = share.slots;
         job.class = if share.slots > 0 { Some(share.class) } else { job.class };
+        // Of jobs that have run; the others are bound to what they were.
         job.numeric = job.class.map(|class| view.classes[class].numeric);
+    }
+    for (place, job) in again.jobs.iter().enumerate() {
+        let Some(mixes) = job.mixes else { continue };
+        let held = &mut again.mixtures[mixes].held;
+        held.fill(0);
+        plan.by_class(place).iter().for_each(|part| held[part.class] += part.slots);
     }
     for moved in &plan.moves {
         let service = &mut again.jobs[moved.job].service;
@@ -162,6 +200,40 @@ fn is_stable(name: &str, view: &View, plan: &Plan, next: &Plan) -> Result<(), Te
     Ok(())
 }
 
+/// Whether a plan keeps to what the view says.
+fn is_legal(view: &View, policy: &dyn Policy) -> Result<(), TestCaseError> {
+    let (name, plan) = (policy.name(), policy.plan(view));
+    prop_assert_eq!(plan.shares.len(), view.jobs.len(), "{} has not one share for each job, in the view's order", name);
+    let mut used = vec![0u32; view.classes.len()];
+    for (place, (job, share)) in view.jobs.iter().zip(&plan.shares).enumerate() {
+        prop_assert!(
+            share.slots == 0 || (job.min..=job.max).contains(&share.slots),
+            "{name} gives neither none nor min..=max: {share:?} for {job:?}"
+        );
+        prop_assert!(
+            (share.slots == 0) == share.waits.is_some(),
+            "{name} is to say why a job waits that gets no slots, and of no other: {share:?} for {job:?}"
+        );
+        prop_assert!(share.class < used.len(), "{name} names a class that is not in the view: {share:?}");
+        let parts = plan.by_class(place);
+        prop_assert!(job.mixes.is_some() || parts.len() < 2, "{name} mixes types for a job that takes one: {parts:?}");
+        for part in &parts {
+            let of = view.classes[part.class];
+            prop_assert!(
+                job.numeric.is_none_or(|bound| bound == of.numeric),
+                "{name} gives slots of a class that does not suit (`View::suits`): {part:?} for {job:?}"
+            );
+            prop_assert!(of.mixes_with(&view.classes[share.class]), "{name} mixes numeric classes: {parts:?}");
+            used[part.class] += u32::from(part.slots);
+        }
+    }
+    for (class, used) in view.classes.iter().zip(used) {
+        prop_assert!(used <= class.capacity, "{name} gives {used} of {}", class.capacity);
+    }
+    prop_assert!(plan.wake_in_ms.is_none_or(|ms| ms > 0), "{name} wakes at once, for ever");
+    Ok(())
+}
+
 /// As many as it takes to get to a view of a few jobs.
 const SHRINK_STEPS_MAX: u32 = 20_000;
 
@@ -171,20 +243,14 @@ proptest! {
     #[test]
     fn shares_are_legal(view in any_view()) {
         for policy in policies() {
-            let (name, plan) = (policy.name(), policy.plan(&view));
-            prop_assert_eq!(plan.shares.len(), view.jobs.len(), "{} has not one share for each job, in the view's order", name);
-            let mut used = [0u32; 2];
-            for (job, share) in view.jobs.iter().zip(&plan.shares) {
-                prop_assert!(share.slots == 0 || (job.min..=job.max).contains(&share.slots), "{name} gives neither none nor min..=max: {share:?} for {job:?}");
-                prop_assert!(share.slots == 0 || job.numeric.is_none_or(|class| class == share.class), "{name} gives slots of a class that does not suit (`View::suits`): {share:?} for {job:?}");
-                prop_assert!((share.slots == 0) == share.waits.is_some(), "{name} is to say why a job waits that gets no slots, and of no other: {share:?} for {job:?}");
-                prop_assert!(share.class < used.len(), "{name} names a class that is not in the view: {share:?}");
-                used[share.class] += u32::from(share.slots);
-            }
-            for (class, used) in view.classes.iter().zip(used) {
-                prop_assert!(used <= class.capacity, "{name} gives {used} of {}", class.capacity);
-            }
-            prop_assert!(plan.wake_in_ms.is_none_or(|ms| ms > 0), "{name} wakes at once, for ever");
+            is_legal(&view, policy.as_ref())?;
+        }
+    }
+
+    #[test]
+    fn shares_of_several_types_are_legal(view in any_mixed_view()) {
+        for policy in policies().into_iter().filter(|policy| policy.mixes_types()) {
+            is_legal(&view, policy.as_ref())?;
         }
     }
 
@@ -198,6 +264,18 @@ proptest! {
             prop_assert!(next.moves.is_empty(), "{} moves {:?} again", policy.name(), next.moves);
             again.jobs.iter_mut().for_each(|job| job.settled = false);
             is_stable(policy.name(), &view, &plan, &policy.plan(&again))?;
+        }
+    }
+
+    #[test]
+    fn planning_several_types_twice_changes_nothing(view in any_mixed_view()) {
+        for policy in policies().into_iter().filter(|policy| policy.mixes_types()) {
+            let plan = policy.plan(&view);
+            let next = policy.plan(&after(&view, &plan));
+            is_stable(policy.name(), &view, &plan, &next)?;
+            for job in 0..view.jobs.len() {
+                prop_assert_eq!(plan.by_class(job), next.by_class(job), "{} is not stable in types", policy.name());
+            }
         }
     }
 

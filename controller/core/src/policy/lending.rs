@@ -30,6 +30,10 @@ impl Policy for WithLending {
         self.policy.packing()
     }
 
+    fn mixes_types(&self) -> bool {
+        self.policy.mixes_types()
+    }
+
     fn knows_quotas(&self) -> bool {
         self.policy.knows_quotas()
     }

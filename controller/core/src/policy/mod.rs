@@ -72,6 +72,12 @@ pub trait Policy: Send + Sync {
         None
     }
 
+    /// Whether it gives jobs that may be on slots of several types such slots at once. For one that does not, what such a job has of other types than most of its
+    /// slots counts as of that one.
+    fn mixes_types(&self) -> bool {
+        false
+    }
+
     /// Whether it is told how fast jobs were measured to be, where that is known; otherwise all speeds are assumed, and none are measured.
     fn is_told_measured_speeds(&self) -> bool {
         true
@@ -160,8 +166,11 @@ pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
 /// What is to be shared out, and among whom.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
-    /// Kinds of slots; those of a job are of one kind at a time.
+    /// Kinds of slots; those of a job are of one kind at a time, or of several that [`ClassView::mixes_with`] each other.
     pub classes: Vec<ClassView>,
+    /// What jobs that may be on several kinds at once have of each; jobs name theirs by its place. Empty under a policy that mixes none
+    /// ([`Policy::mixes_types`]).
+    pub mixtures: Vec<Mixture>,
     /// Jobs that run or wait, in the order of their arrival.
     pub jobs: Vec<JobView>,
     /// Measured speeds; jobs name theirs by its place.
@@ -175,7 +184,16 @@ pub struct View {
     pub effort: Effort,
 }
 
-/// Slots of one kind: of one numeric class, and all of them devices or none.
+/// What a job that may be on slots of several classes at once has of each, and how fast they are for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mixture {
+    /// Slots that its plan has, by class.
+    pub held: Vec<u16>,
+    /// How fast one is, by class, in thousandths of the fastest; all the same before any was measured.
+    pub speed_milli: Vec<u32>,
+}
+
+/// Slots of one kind: of one numeric class and type, and all of them devices or none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClassView {
     /// Slots that may be used by the view's jobs, including those they hold.
@@ -188,6 +206,14 @@ pub struct ClassView {
     pub device: bool,
     /// Whether its slots are guest slots: places beside jobs that run and may be shared with ([`Policy::shared_queue`]).
     pub guest: bool,
+}
+
+impl ClassView {
+    /// Whether a job can be on slots of both at once: they differ in their type alone.
+    #[must_use]
+    pub fn mixes_with(&self, other: &Self) -> bool {
+        (self.numeric, self.device, self.guest) == (other.numeric, other.device, other.guest)
+    }
 }
 
 /// Who submits jobs.
@@ -230,6 +256,11 @@ pub struct JobView {
     pub restart_ms: u32,
     /// Whose it is, by its place in the view.
     pub tenant: usize,
+    /// What it has of each class, by its place among the view's mixtures; none of one that is on slots of one class at a time. `class` is then the one that most
+    /// of its slots are of.
+    pub mixes: Option<usize>,
+    /// The only class that it can use; none: whatever has what it needs. Only the simulator says it.
+    pub only: Option<usize>,
 }
 
 /// How long a job still takes on the slots that it asked for. Who withholds or falsifies it is whoever makes the view: a policy knows no more
@@ -291,11 +322,32 @@ impl View {
     #[must_use]
     pub fn suits(&self, job: usize, class: usize) -> bool {
         let (job, of) = (&self.jobs[job], &self.classes[class]);
+        if job.only.is_some_and(|only| only != class) {
+            return false;
+        }
         match job.class.filter(|&held| job.held > 0 && !self.classes[held].guest) {
+            Some(held) if job.mixes.is_some() => self.classes[held].mixes_with(of),
             Some(held) => held == class,
             // A guest goes to a slot of its own where a policy says so, and nobody by itself to a guest slot.
             None if of.guest => false,
             None => job.numeric.is_none_or(|bound| bound == of.numeric) && (of.device || !job.device),
+        }
+    }
+
+    /// What a job that may be on several classes at once has of each.
+    #[must_use]
+    pub fn mixture(&self, job: usize) -> Option<&Mixture> {
+        self.jobs[job].mixes.and_then(|place| self.mixtures.get(place))
+    }
+
+    /// What a job has, by class.
+    #[must_use]
+    pub fn held_by_class(&self, job: usize) -> Vec<Part> {
+        let part = |(class, &slots): (usize, &u16)| Part { job, class, slots };
+        match (self.mixture(job), self.jobs[job].class) {
+            (Some(mixture), _) => mixture.held.iter().enumerate().map(part).filter(|part| part.slots > 0).collect(),
+            (None, Some(class)) if self.jobs[job].held > 0 => vec![part((class, &self.jobs[job].held))],
+            (None, _) => Vec::new(),
         }
     }
 
@@ -317,12 +369,39 @@ impl View {
 pub struct Plan {
     /// As many as the view has jobs.
     pub shares: Vec<Share>,
+    /// How shares are made up that are of several classes; of a job that is not in it all slots are of its share's class.
+    pub parts: Vec<Part>,
     /// Jobs that come into another queue.
     pub moves: Vec<QueueMove>,
     /// Places in the view of jobs that wait and are rejected: they end without having run.
     pub rejections: Vec<usize>,
     /// After how long the plan may be another one, though nothing else has changed; the live controller asks every tick anyhow.
     pub wake_in_ms: Option<u64>,
+}
+
+/// Slots of one class that are a part of what a job has, or gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Its place in the view.
+    pub job: usize,
+    /// The class.
+    pub class: usize,
+    /// How many.
+    pub slots: u16,
+}
+
+impl Plan {
+    /// What a job gets, by class. A share that was changed since it was made up is of its class alone.
+    #[must_use]
+    pub fn by_class(&self, job: usize) -> Vec<Part> {
+        let share = self.shares[job];
+        let parts: Vec<Part> = self.parts.iter().filter(|part| part.job == job && part.slots > 0).copied().collect();
+        let is_whole = parts.iter().map(|part| u32::from(part.slots)).sum::<u32>() == u32::from(share.slots);
+        match share.slots {
+            _ if is_whole => parts,
+            slots => vec![Part { job, class: share.class, slots }],
+        }
+    }
 }
 
 /// The queue of jobs that `ebb` serves first because they waited too long. No policy counts so many queues; of the others' it is the first.
@@ -342,7 +421,7 @@ pub struct QueueMove {
 /// What one job gets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Of which class; of no meaning when `slots` is 0.
+    /// Of which class, or most of them ([`Plan::parts`]); of no meaning when `slots` is 0.
     pub class: usize,
     /// How many; 0 is to wait.
     pub slots: u16,
@@ -387,6 +466,11 @@ impl<'a> Gangs<'a> {
             self.pool[class] -= u32::from(slots);
         }
         enough
+    }
+
+    /// Whether nobody waits for slots of a class whom others would overtake.
+    pub fn is_open(&self, class: usize) -> bool {
+        self.blocked[class].is_none()
     }
 
     /// From now on nobody is behind those who wait already.

@@ -12,6 +12,7 @@ use events_schema::command::{OfferMode, Recall};
 use events_schema::device::SlotDevice;
 use events_schema::fact::ReclaimCause;
 use events_schema::orders::LINK_FAST_BYTES_PER_S;
+use events_schema::slot_type::SlotType;
 use events_schema::{Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TimeMs, host_index, is_guest_index};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeSet;
@@ -127,6 +128,9 @@ pub struct Server {
     /// Whether each of its slots has a guest slot.
     #[cbor(n(8), default, skip_if = "is_not")]
     pub guests: bool,
+    /// The type of its devices, or of all its slots where it has none; none if it says none.
+    #[n(9)]
+    pub slot_type: Option<SlotType>,
 }
 
 fn is_not(said: &bool) -> bool {
@@ -168,7 +172,8 @@ impl Link {
     }
 }
 
-/// What a job can find on a slot. A job's slots are of one kind; which jobs can use which kinds is for the planner to say.
+/// What a job can find on a slot. A job's slots are of one kind, or of several that differ in their type alone; which jobs can use which kinds is for the planner
+/// to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotKind {
     /// Numeric class of the executors there.
@@ -177,6 +182,16 @@ pub struct SlotKind {
     pub device: bool,
     /// Whether it is a guest slot. Those come after all others.
     pub guest: bool,
+    /// How fast slots of it are called to be; none of servers that say none.
+    pub slot_type: Option<SlotType>,
+}
+
+impl SlotKind {
+    /// Whether a job can be on slots of both at once: the same bits come out there, and its members do not wait for hosts.
+    #[must_use]
+    pub fn mixes_with(&self, other: &Self) -> bool {
+        (self.class, self.device, self.guest) == (other.class, other.device, other.guest)
+    }
 }
 
 impl Server {
@@ -191,11 +206,16 @@ impl Server {
         self.devices.get(usize::from(host_index(index)))
     }
 
+    /// The type of its devices, or of its other slots, which have none beside devices.
+    pub(crate) fn type_of(&self, device: bool) -> Option<SlotType> {
+        self.slot_type.filter(|_| device || self.devices.is_empty())
+    }
+
     /// What a job can find on a slot of it.
     #[must_use]
     pub fn kind(&self, index: u16) -> SlotKind {
-        let (class, device) = (self.class, self.device(index).is_some());
-        SlotKind { class, device, guest: is_guest_index(index) }
+        let device = self.device(index).is_some();
+        SlotKind { class: self.class, device, guest: is_guest_index(index), slot_type: self.type_of(device) }
     }
 }
 

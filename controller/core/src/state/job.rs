@@ -11,6 +11,7 @@
 
 use super::faults::Faults;
 use super::profiled::Profiled;
+use super::service::Service;
 use super::shared;
 use super::troubles::{Damage, GivenUp, Loss, Pause, Restart, Stall, Straggler, Unreadable};
 use events_schema::fact::{
@@ -18,6 +19,7 @@ use events_schema::fact::{
 };
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
+use events_schema::slot_type::TypeTime;
 use events_schema::stride::Stride;
 use events_schema::{CommandId, Digest, ExecutorId, Generation, SlotId, Step, TenantId, TimeMs};
 use minicbor::{Decode, Encode};
@@ -135,6 +137,11 @@ pub struct Job {
     #[n(52)]
     #[cbor(default, skip_if = "BTreeSet::is_empty")]
     pub strides: BTreeSet<Stride>,
+    /// How long one rank's gradient takes it on slots of each type that it was measured on, in the order of types. Kept when it loses its slots: it is the
+    /// types' and the model's.
+    #[n(54)]
+    #[cbor(default, skip_if = "Vec::is_empty")]
+    pub type_times: Vec<TypeTime>,
 }
 
 /// How long a step takes so many members.
@@ -146,32 +153,6 @@ pub struct Pace {
     /// In microseconds.
     #[n(1)]
     pub step_us: u64,
-}
-
-/// How much of slots a job has had, and the queue that a policy keeps it in for that.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
-pub struct Service {
-    /// Slot·ms that it had held when its size last changed; since then its slots are to be added ([`Job::attained_slot_ms`]).
-    #[n(0)]
-    pub attained_slot_ms: u64,
-    /// What it had attained when a policy last promoted it; 0 if none did.
-    #[n(1)]
-    pub promoted_slot_ms: u64,
-    /// Its queue: those of lower numbers go first.
-    #[n(2)]
-    pub queue: u8,
-    /// Since when it is in that queue; none of a job that never left the first.
-    #[n(3)]
-    pub queued_at: Option<TimeMs>,
-    /// Since when it has no slots, if it had some before and is not suspended.
-    #[n(4)]
-    pub waits_since: Option<TimeMs>,
-}
-
-impl Service {
-    fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// Where a job stands.

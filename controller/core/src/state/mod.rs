@@ -11,16 +11,18 @@ pub mod job;
 pub mod memory;
 pub mod past;
 mod profiled;
+mod service;
 mod shared;
 pub(crate) mod slots;
 pub mod troubles;
 
 pub use faults::Faults;
 pub use fleet::{Ahead, Fleet, Link, Server, Slot, SlotKind, SlotState};
-pub use job::{Active, Executor, Job, JobPhase, Leaving, Pace, Placement, Scaling, Service};
+pub use job::{Active, Executor, Job, JobPhase, Leaving, Pace, Placement, Scaling};
 pub use memory::CommandMemory;
 pub use past::{Forecast, Past};
 pub use profiled::Profiled;
+pub use service::Service;
 
 use crate::table::Table;
 use events_schema::dataset::DatasetInfo;

@@ -6,6 +6,7 @@
 
 use super::fleet::{Server, Slot, SlotKind};
 use crate::table::{Changed, Table};
+use events_schema::slot_type::SlotType;
 use events_schema::{Digest, FleetId, ServerId, SlotId};
 use minicbor::encode::Write;
 use minicbor::{Decode, Decoder, Encode, Encoder};
@@ -42,16 +43,24 @@ struct Host {
     devices: u32,
     slots: u32,
     connected: bool,
+    /// Of its devices, or of all slots.
+    slot_type: Option<SlotType>,
 }
 
 impl Host {
     fn of(server: &Server) -> Self {
         let (devices, slots) = (server.devices.len() as u32, server.slots.into());
-        Self { class: server.class, devices, slots, connected: server.connected }
+        Self { class: server.class, devices, slots, connected: server.connected, slot_type: server.slot_type }
+    }
+
+    /// The kind of its devices, or of its other slots.
+    fn kind_of(&self, device: bool) -> SlotKind {
+        let slot_type = self.slot_type.filter(|_| device || self.devices == 0);
+        SlotKind { class: self.class, device, guest: false, slot_type }
     }
 
     fn kind(&self, index: u16) -> SlotKind {
-        SlotKind { class: self.class, device: self.is_device(index), guest: false }
+        self.kind_of(self.is_device(index))
     }
 
     fn is_device(&self, index: u16) -> bool {
@@ -92,8 +101,7 @@ impl OfServer {
         let kinds = host.map(|host| {
             let there = self.idle.clone().cut(host.slots).0;
             let (devices, others) = there.cut(host.devices);
-            let kind = |device| SlotKind { class: host.class, device, guest: false };
-            [(true, devices), (false, others)].map(|(device, places)| (kind(device), places))
+            [(true, devices), (false, others)].map(|(device, places)| (host.kind_of(device), places))
         });
         kinds.into_iter().flatten().filter(|(_, places)| !places.is_empty())
     }
@@ -595,6 +603,7 @@ mod tests {
             gone_at: None,
             devices: vec![device; usize::from(slots / 2)],
             guests: false,
+            slot_type: slots.is_multiple_of(3).then(|| "t4".parse().unwrap()),
         }
     }
 }

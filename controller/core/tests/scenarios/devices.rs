@@ -159,6 +159,7 @@ fn a_job_whose_slot_is_no_device_any_more_is_not_moved_to_one_that_is_none() {
         devices: Vec::new(),
         quarantined: BTreeMap::new(),
         guests: false,
+        slot_type: None,
     };
     brain.report_of(8, 1, joined);
     brain.pass(1);
@@ -180,6 +181,7 @@ fn another_process_of_an_agent_says_anew_what_is_wrong_with_its_devices() {
         devices: devices.clone(),
         quarantined,
         guests: false,
+        slot_type: None,
     };
     needs(&mut brain, 2, 1);
     brain.report_of(8, 1, joined([(0, "9 MiB are still taken".to_owned())].into()));

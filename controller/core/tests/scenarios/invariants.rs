@@ -99,6 +99,7 @@ fn breaks(world: &World, job: &JobId) -> Vec<Break> {
         address: String::new(),
         devices: Vec::new(),
         guests: false,
+        slot_type: None,
     };
     let (number, executor) = world.state.executors().next().unwrap();
     let taken = Fact::ExecutorAssigned { executor: number.clone(), slot: slot("b", 1) };

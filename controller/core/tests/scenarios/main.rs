@@ -27,6 +27,7 @@ mod stories;
 mod stuck;
 mod tenants;
 mod throughput;
+mod types;
 mod uploads;
 mod versions;
 mod world;

@@ -30,7 +30,15 @@ fn server() -> ServerId {
 
 fn joined(slots: u16) -> Report {
     let (class, address) = (Digest([0; 32]), String::new());
-    Report::AgentJoined { slots, class, address, devices: Vec::new(), quarantined: BTreeMap::new(), guests: false }
+    Report::AgentJoined {
+        slots,
+        class,
+        address,
+        devices: Vec::new(),
+        quarantined: BTreeMap::new(),
+        guests: false,
+        slot_type: None,
+    }
 }
 
 impl Cluster {

@@ -38,6 +38,7 @@ impl Brain {
             devices,
             quarantined: Default::default(),
             guests: false,
+            slot_type: None,
         });
         brain.command(Command::RegisterDataset { dataset: dataset("digits") });
         let (fleet, slots) = (FleetId::parse("local").unwrap(), (0..slots).map(|index| slot("local", index)).collect());

@@ -197,6 +197,7 @@ impl Agent {
             devices: Vec::new(),
             quarantined: Default::default(),
             guests: false,
+            slot_type: None,
         };
         self.report(1, report).await;
     }

@@ -15,6 +15,7 @@ pub fn all() -> Vec<Sample> {
         devices: devices(),
         quarantined: wrong.then(|| (0, "text".to_owned())).into_iter().collect(),
         guests: !wrong,
+        slot_type: None,
     };
     let joined = |address: &str, guests| Fact::AgentJoined {
         server: server(),
@@ -24,6 +25,7 @@ pub fn all() -> Vec<Sample> {
         address: address.to_owned(),
         devices: devices(),
         guests,
+        slot_type: None,
     };
     let (local, far) = ("http://127.0.0.1:7002", "http://10.0.0.1:7002");
     vec![

@@ -103,6 +103,7 @@ pub fn facts() -> Vec<Fact> {
             address: "http://10.0.0.1:7002".to_owned(),
             devices: Vec::new(),
             guests: false,
+            slot_type: None,
         },
         AgentGone { server: server() },
         ReportsTaken { server: server(), incarnation: 12, through: 99 },
@@ -164,6 +165,7 @@ pub fn facts() -> Vec<Fact> {
         },
         MemberStraggles { executor: executor(), slot: slot(1), unit_us: 90_000, peers_unit_us: 30_000, cause: None },
         MemberKeepsUp { executor: executor() },
+        TypesMeasured { job: job(), times: super::types::times() },
         ReplicasDiffered {
             job: job(),
             step: Step(100),

@@ -29,7 +29,7 @@ kinds! {
         SlotReturned, SlotQuarantined, SlotRecovered, AgentJoined, AgentGone, ReportsTaken, InputRefused,
         PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen, JobScaled,
         ServerForgotten, ExecutorStuck, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
-        MemberLost, MemberStraggles, MemberKeepsUp, SignalsRefused, ReplicasDiffered, ThroughputMeasured, QuotaSet, LinkMeasured,
+        MemberLost, MemberStraggles, MemberKeepsUp, SignalsRefused, ReplicasDiffered, ThroughputMeasured, QuotaSet, LinkMeasured, TypesMeasured,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
@@ -40,7 +40,7 @@ kinds! {
         JobBroken, SlotTakenBack, Evaluated, PeerLost, PeersMissing, ReplicaHeld, GenerationStepped, JobStalled,
         CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
         MemberStraggles, MemberKeepsUp, SlotQuarantined, SlotRecovered, ReplicasDiffer, NewcomerFallsBehind, ThroughputMeasured,
-        LinkMeasured, LinkSurveyed,
+        LinkMeasured, LinkSurveyed, TypesMeasured,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch, PassOver }
     INITIAL_SOURCES = initial_source_kind of InitialSource { Job, Upload, Path }
@@ -51,7 +51,7 @@ kinds! {
     RECALLS = recall_kind of Recall { Slots, All }
     REFUSALS = refusal_kind of Refusal { Unknown, WrongPhase, Exists, InUse, Old, Limit, Unfit, Changed }
     PLAN_CAUSES = plan_cause_kind of PlanCause { Guarantee, Gain, Reclaimed, GaveWay, Lost, Nothing, Speed, Link, Profile }
-    WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff, Device, Class, Speed, Quota, Link }
+    WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff, Device, Class, Speed, Quota, Link, Type }
     LEAVE_CAUSES = leave_cause_kind of LeaveCause { Reclaim, Plan, JobEnd, Useless }
     RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared, Recall, Forecast }
     ABANDON_CAUSES = abandon_cause_kind of AbandonCause { Deadline, MemberLost, Superseded, Unlinked }

@@ -13,6 +13,7 @@ mod specs;
 mod stragglers;
 mod strides;
 mod traces;
+mod types;
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, PassOver, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Expected, OfferMode, Recall};
@@ -238,6 +239,7 @@ fn reports() -> Vec<Report> {
             devices: Vec::new(),
             quarantined: [].into(),
             guests: false,
+            slot_type: None,
         },
         AgentGone,
         report_of_ready(),
@@ -316,6 +318,7 @@ fn reports() -> Vec<Report> {
         ThroughputMeasured { job: job(), generation: Generation(4), members: 2, step_us: 17_600, stride: Stride::ONE },
         LinkMeasured { executor: executor(), bytes_per_s: 5_000_000, settled: true },
         LinkSurveyed { peer: server(), bytes_per_s: 5_000_000 },
+        TypesMeasured { job: job(), times: types::times() },
     ]
 }
 
@@ -469,7 +472,7 @@ pub fn all() -> Vec<Sample> {
             Refusal::Limit { what: text(), limit: 10 }, Refusal::Unfit { field: text(), value: text(), expected: text() }, Refusal::Changed
         ];
         "PlanCause", plan_cause_kind: [PlanCause::Guarantee, PlanCause::Gain, PlanCause::Reclaimed, PlanCause::GaveWay, PlanCause::Lost, PlanCause::Nothing, PlanCause::Speed, PlanCause::Link, PlanCause::Profile];
-        "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }, WaitCause::Device, WaitCause::Class(Digest([7; 32])), WaitCause::Speed, WaitCause::Quota { missing: 1 }, WaitCause::Link(slow_link())];
+        "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }, WaitCause::Device, WaitCause::Class(Digest([7; 32])), WaitCause::Speed, WaitCause::Quota { missing: 1 }, WaitCause::Link(slow_link()), WaitCause::Type];
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
         "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared, ReclaimCause::Recall, ReclaimCause::Forecast];
         "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded, AbandonCause::Unlinked];
@@ -588,6 +591,7 @@ pub fn all() -> Vec<Sample> {
     samples.extend(agents::all());
     samples.extend(specs::all(order(), telemetry()));
     samples.extend(stragglers::all());
+    samples.extend(types::all());
     samples.extend(traces::all(record, signal, report));
     samples
 }

@@ -8,6 +8,7 @@ use controller_core::policy::WithLending;
 use controller_core::state::past::DAY_MS;
 use events_log::{LogUrl, TopicPrefix};
 use events_schema::ServerId;
+use events_schema::slot_type::SlotType;
 use http_listener::door::HostName;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -197,6 +198,9 @@ pub struct DeviceArgs {
     /// slots.
     #[arg(long, value_name = "GPUS", default_value = "none")]
     pub devices: Wanted,
+    /// What those are called by how fast they are, or all slots where there are none, as in `epyc-9654` [default: the GPUs' model].
+    #[arg(long = "type", value_name = "NAME", hide_short_help = true)]
+    pub slot_type: Option<SlotType>,
 }
 
 /// How executors of a machine compute, and speak with each other.

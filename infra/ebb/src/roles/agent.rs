@@ -10,6 +10,7 @@ use crate::roles::signals::Signals;
 use crate::roles::{descriptors, open};
 use events_schema::ServerId;
 use events_schema::control::FileAccess;
+use events_schema::slot_type::SlotType;
 use serde_json::json;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -53,6 +54,8 @@ pub struct AgentParts {
     pub hidden: Vec<PathBuf>,
     /// GPUs that are its slots.
     pub devices: Option<Devices>,
+    /// Their type, or that of all slots where there are none, if its operator says one.
+    pub slot_type: Option<SlotType>,
     /// How executors compute, and speak with each other.
     pub executors: ExecutorArgs,
 }
@@ -144,6 +147,7 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
         store_url: parts.store_url,
         python,
         devices: parts.devices,
+        slot_type: parts.slot_type,
         class,
         lease: LEASE,
     };
@@ -249,6 +253,7 @@ pub async fn run(args: &AgentArgs, output: Output) -> Result<(), Failure> {
         python: args.python.clone(),
         hidden: vec![args.token_file.clone()],
         devices,
+        slot_type: args.devices.slot_type,
         executors: args.executors.clone(),
     };
     let agent = start(parts).await?;

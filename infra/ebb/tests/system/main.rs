@@ -52,5 +52,6 @@ mod torch_one_gradient;
 mod torch_parts;
 mod torch_warm;
 mod two_hosts;
+mod types;
 mod verify;
 mod waiting;

@@ -167,7 +167,7 @@ pub const ADVANCED_SCENARIO: Scenario = Scenario {
     name: "lyra-advanced",
     about: "the same with 10 % more jobs that can use lent GPUs",
     notes: &[
-        "the jobs that the paper adds train on both types at once. Ebb's are on one type at a time, so here they can use either, as those of lyra-basic; what it costs to train on both does not come in",
+        "the jobs that the paper adds train on both types at once. Under lyra Ebb's are on one type at a time, so here they can use either, as those of lyra-basic; what it costs to train on both does not come in",
     ],
     run: |inputs, found| run(Jobs::Advanced, &ADVANCED, inputs, found),
     ..BASIC_SCENARIO

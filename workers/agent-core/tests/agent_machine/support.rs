@@ -20,6 +20,7 @@ pub fn config(slots: u16) -> Config {
         guests: false,
         class: Digest::of(b"class"),
         devices: Vec::new(),
+        slot_type: None,
         address: "http://127.0.0.1:1".to_owned(),
         far_end: None,
         lease_ms: LEASE_MS,

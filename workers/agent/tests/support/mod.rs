@@ -128,6 +128,7 @@ pub fn config(data_dir: &Path, controller: &Controller, behaviour: &str) -> Agen
         store_url: "memory:///".to_owned(),
         python: PythonConfig { program: "python3".to_owned(), secrets: None, cache_mib: 1_024, files: None },
         devices: None,
+        slot_type: None,
         class: Digest::of(b"class"),
         lease: LEASE,
     }

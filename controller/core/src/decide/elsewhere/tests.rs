@@ -59,6 +59,7 @@ fn state(given: &[Given], priorities: &[i32]) -> State {
             address: String::new(),
             devices: Vec::new(),
             guests: false,
+            slot_type: None,
         });
     }
     let (fleet, slots) = (FleetId::parse("fleet").unwrap(), (0..given.len()).map(slot).collect::<Vec<_>>());

@@ -7,11 +7,12 @@
 //! Jobs begin in the order of their arrival, each with its fewest slots (minP), and nobody overtakes.
 //!
 //! What the paper leaves open. *An arrival that finds no room*: what others have beyond their fewest is not theirs, so it goes to the arrival's
-//! fewest, from those who lose least per slot; in the paper's experiment minP is 0, so nobody is sure of anything. *Types*: a job of Ebb is on slots of one
-//! kind at a time, so its proposals are for that kind alone: the paper's *EasyScale homo*. Mixed ones are planned in [`configuration`], of which a view
-//! does not know enough: how fast a job is by type, and how many executors fit onto a device.
+//! fewest, from those who lose least per slot; in the paper's experiment minP is 0, so nobody is sure of anything. *Types*: a job's proposals are for
+//! the kind that it is on, the paper's *EasyScale homo*, unless its spec says `types: any`: then for every type of its numeric class, *EasyScale heter* ([`mixed`]).
+//! Of several executors on a device a view says nothing, so there is one.
 
 pub mod configuration;
+mod mixed;
 
 use super::{Gangs, Plan, Policy, Share, View, service_order};
 use configuration::{Configuration, Devices, Proposal, WASTE_MAX, approved};
@@ -27,7 +28,14 @@ impl Policy for EasyScale {
         "easyscale"
     }
 
+    fn mixes_types(&self) -> bool {
+        true
+    }
+
     fn plan(&self, view: &View) -> Plan {
+        if !view.mixtures.is_empty() {
+            return mixed::plan(view);
+        }
         let sizes = sizes(view);
         let (mut shares, mut pool) = begin(view);
         // What they have already, as far as it is of use and nobody's fewest slots; then what is free.
@@ -37,6 +45,9 @@ impl Policy for EasyScale {
     }
 
     fn guarantees(&self, view: &View) -> Vec<Share> {
+        if !view.mixtures.is_empty() {
+            return mixed::guarantees(view);
+        }
         begin(view).0
     }
 }

@@ -13,7 +13,7 @@
 //! before length and before what is saved. A job *resized a moment ago* keeps its size while there is room, because lengths change with every
 //! step, and each change of size is a pause.
 //!
-//! Not here, because the view does not have it: workers of several slots (a slot is a worker; `sizes` could do more), and jobs on slots of several types at once. A job
+//! Not here: workers of several slots, because the view does not have them (a slot is a worker; `sizes` could do more), and jobs on slots of several types at once. A job
 //! can use every type before it has run and one from then on, so all jobs are fungible in that sense and none is heterogeneous.
 
 pub(crate) mod knapsack;

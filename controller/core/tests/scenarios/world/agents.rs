@@ -5,6 +5,7 @@ use controller_core::{Input, orders};
 use events_schema::fact::Entry;
 use events_schema::orders::ExecutorOrder;
 use events_schema::report::{ExitCause, Report, ReportRecord};
+use events_schema::slot_type::SlotType;
 use events_schema::{Digest, ExecutorId, ServerId, SlotId, Step};
 use std::collections::BTreeMap;
 
@@ -14,20 +15,25 @@ impl World {
         self.start_agent_of(server, slots, b"class");
     }
 
+    /// The same, on a server of this type.
+    pub fn start_agent_of_type(&mut self, server: &str, slots: u16, slot_type: &str) {
+        self.join(server, slots, b"class", (false, Some(slot_type.parse().unwrap())));
+    }
+
     /// The same, on a server of this numeric class.
     pub fn start_agent_of(&mut self, server: &str, slots: u16, class: &[u8]) {
-        self.start_any_agent(server, (slots, false), class);
+        self.join(server, slots, class, (false, None));
     }
 
     /// The same, on a server whose slots have guest slots.
     pub fn start_agent_with_guests(&mut self, server: &str, slots: u16) {
-        self.start_any_agent(server, (slots, true), b"class");
+        self.join(server, slots, b"class", (true, None));
     }
 
-    fn start_any_agent(&mut self, server: &str, (slots, guests): (u16, bool), class: &[u8]) {
+    fn join(&mut self, server: &str, slots: u16, class: &[u8], (guests, slot_type): (bool, Option<SlotType>)) {
         let agent = self.agents.entry(name(server, ServerId::parse)).or_default();
         let incarnation = agent.incarnation + 1;
-        *agent = Agent { up: true, incarnation, slots, guests, ..Agent::default() };
+        *agent = Agent { up: true, incarnation, slots, guests, slot_type, ..Agent::default() };
         let report = Report::AgentJoined {
             slots,
             class: Digest::of(class),
@@ -35,6 +41,7 @@ impl World {
             devices: Vec::new(),
             quarantined: BTreeMap::new(),
             guests,
+            slot_type,
         };
         self.report(&name(server, ServerId::parse), report);
     }
@@ -47,8 +54,9 @@ impl World {
 
     /// Starts the agent of the same server again.
     pub fn restart_agent(&mut self, server: &ServerId) {
-        if let Some(held) = self.agents.get(server).map(|agent| (agent.slots, agent.guests)) {
-            self.start_any_agent(&server.to_string(), held, b"class");
+        if let Some((slots, said)) = self.agents.get(server).map(|agent| (agent.slots, (agent.guests, agent.slot_type)))
+        {
+            self.join(&server.to_string(), slots, b"class", said);
         }
     }
 

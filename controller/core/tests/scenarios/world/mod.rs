@@ -13,6 +13,7 @@ use events_schema::fact::Fact;
 use events_schema::job::JobSpec;
 use events_schema::orders::ExecutorOrder;
 use events_schema::report::{Report, ReportRecord};
+use events_schema::slot_type::SlotType;
 use events_schema::{
     Cell, CommandId, DatasetName, Digest, ExecutorId, FleetId, Generation, JobId, ServerId, SlotId, TenantId, TimeMs,
 };
@@ -50,6 +51,7 @@ struct Agent {
     reports: u64,
     slots: u16,
     guests: bool,
+    slot_type: Option<SlotType>,
     /// What its executors say that the bits of a job's own code depend on, if anything.
     class_of_code: Option<Digest>,
     outbox: VecDeque<ReportRecord>,

@@ -1,0 +1,160 @@
+//! Jobs that may be on slots of several types at once: what a view says of them, and how a share of several classes becomes slots. One class at a time is
+//! `plan.rs`, which asks this for such jobs alone; which types go together is [`SlotKind::mixes_with`].
+
+use super::Draft;
+use super::idle::Idle;
+use super::plan::{Problem, adopt_slots, cause_of_fewer, waits, worth};
+use super::types::unit_us;
+use crate::policy::{Mixture, Part, Plan, View};
+use crate::state::{Job, SlotKind, State};
+use events_schema::fact::{PlanCause, PlanReason};
+use events_schema::job::Types;
+use events_schema::{SlotId, tree};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// How fast the fastest type is.
+const FASTEST_MILLI: u64 = 1_000;
+
+/// What a job's plan has of each class that is known.
+pub(super) fn held(state: &State, job: &Job, kinds: &BTreeMap<SlotKind, usize>) -> BTreeMap<usize, u16> {
+    let mut held = BTreeMap::new();
+    for class in job.slots().iter().filter_map(|slot| kinds.get(&state.kind(slot)?)) {
+        *held.entry(*class).or_default() += 1;
+    }
+    held
+}
+
+/// Adds to a view what jobs that may be on several types have of each. A policy that does not mix is told of a job on several that all of it is of the class of
+/// most, and there is as much more of that class, and less of the others: what it then lets go is of the others first.
+pub(super) fn tell(problem: &mut Problem<'_>, mixes_types: bool) {
+    let kinds: BTreeMap<SlotKind, usize> = problem.kinds.iter().copied().zip(0..).collect();
+    for (index, (_, job)) in problem.jobs.iter().enumerate() {
+        if job.spec.types == Types::One {
+            continue;
+        }
+        let held = held(problem.state, job, &kinds);
+        let most = held.iter().max_by_key(|(class, slots)| (**slots, Reverse(**class))).map(|(class, _)| *class);
+        let view = &mut problem.view;
+        view.jobs[index].class = most.or(view.jobs[index].class);
+        if mixes_types {
+            view.jobs[index].mixes = Some(view.mixtures.len());
+            view.mixtures.push(mixture(job, &held, &problem.kinds));
+        } else if let Some(most) = most {
+            for (&class, &slots) in held.iter().filter(|(class, _)| **class != most) {
+                view.classes[most].capacity += u32::from(slots);
+                view.classes[class].capacity = view.classes[class].capacity.saturating_sub(slots.into());
+            }
+        }
+    }
+}
+
+fn mixture(job: &Job, held: &BTreeMap<usize, u16>, kinds: &[SlotKind]) -> Mixture {
+    let units: Vec<u64> = kinds.iter().map(|kind| unit_us(job, kind.slot_type)).collect();
+    let fastest = units.iter().copied().min().unwrap_or(1);
+    let milli = |unit: &u64| (fastest.saturating_mul(FASTEST_MILLI) / unit).max(1) as u32;
+    let held = (0..kinds.len()).map(|class| held.get(&class).copied().unwrap_or(0)).collect();
+    Mixture { held, speed_milli: units.iter().map(milli).collect() }
+}
+
+/// What a plan gives a job of each class.
+fn wanted(plan: &Plan, index: usize) -> BTreeMap<usize, usize> {
+    plan.by_class(index).iter().map(|part| (part.class, usize::from(part.slots))).collect()
+}
+
+/// Whether a plan gives a job more of any class.
+pub(super) fn grows(view: &View, index: usize, plan: &Plan) -> bool {
+    let held: BTreeMap<usize, u16> = view.held_by_class(index).iter().map(|part| (part.class, part.slots)).collect();
+    plan.by_class(index).iter().any(|part: &Part| part.slots > held.get(&part.class).copied().unwrap_or(0))
+}
+
+/// A job's slots by class, those that it would miss most first.
+fn by_class(draft: &Draft<'_>, problem: &Problem<'_>, job: &Job) -> BTreeMap<Option<usize>, Vec<SlotId>> {
+    let mut slots: BTreeMap<Option<usize>, Vec<SlotId>> = BTreeMap::new();
+    for slot in job.slots() {
+        let kind = draft.state.kind(slot);
+        let class = kind.and_then(|kind| problem.kinds.binary_search(&kind).ok());
+        slots.entry(class).or_default().push(slot.clone());
+    }
+    slots.values_mut().for_each(|slots| slots.sort_by_key(|slot| Reverse(worth(&draft.state, job, slot))));
+    slots
+}
+
+/// How fast a job is on slots of several types, as far as their times say: whoever is slowest with its ranks decides.
+fn speed(view: &View, index: usize, parts: &[Part]) -> f64 {
+    let Some(mixture) = view.mixture(index) else { return 0.0 };
+    let unit_us = |part: &Part| {
+        vec![FASTEST_MILLI * FASTEST_MILLI / u64::from(mixture.speed_milli[part.class].max(1)); part.slots.into()]
+    };
+    let units: Vec<u64> = parts.iter().flat_map(unit_us).collect();
+    let sizes = tree::sizes_by_speed(view.jobs[index].max, &vec![0; units.len()], &units);
+    1.0 / tree::longest_us(sizes.into_iter().map(usize::from), &units).max(1) as f64
+}
+
+/// Lets go what a plan does not give a job of each class. What it gives instead is not there yet, so a job that goes on keeps its fewest meanwhile.
+pub(super) fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, plan: &Plan) {
+    let (id, job) = problem.jobs[index];
+    let (wanted, share) = (wanted(plan, index), plan.shares[index]);
+    let (mut kept, mut others) = (BTreeSet::new(), Vec::new());
+    for (class, slots) in by_class(draft, problem, job) {
+        let of_class = class.and_then(|class| wanted.get(&class)).copied().unwrap_or(0);
+        let (stay, go) = slots.split_at(of_class.min(slots.len()));
+        kept.extend(stay.iter().cloned());
+        others.extend(go.iter().cloned());
+    }
+    if share.slots > 0 {
+        let missing = usize::from(job.spec.executors().min).saturating_sub(kept.len());
+        others.sort_by_key(|slot| Reverse(worth(&draft.state, job, slot)));
+        kept.extend(others.into_iter().take(missing));
+    }
+    if kept.len() == job.slots().len() {
+        return;
+    }
+    let is_as_fast = share.slots > 0
+        && speed(&problem.view, index, &plan.by_class(index))
+            >= speed(&problem.view, index, &problem.view.held_by_class(index));
+    let cause = if is_as_fast { PlanCause::Speed } else { cause_of_fewer(&problem.view, index, share) };
+    let waits = waits(draft.at, problem, index, share, kept.len());
+    let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };
+    adopt_slots(draft, id, kept, reason);
+}
+
+/// Gives a job more slots of each class of its share, as far as they are free by now.
+pub(super) fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, plan: &Plan, idle: &mut Idle) {
+    let (id, _) = problem.jobs[index];
+    let Some(job) = draft.state.job(id) else { return };
+    // What the plan does not give it is let go when the others are there, so until then it may have more than its share.
+    let (min, most) = (usize::from(job.spec.executors().min), usize::from(problem.view.jobs[index].max));
+    let (had, mut slots) = (by_class(draft, problem, job), job.slots().clone());
+    let missing: Vec<(SlotKind, usize)> = wanted(plan, index)
+        .into_iter()
+        .map(|(class, wanted)| (problem.kinds[class], wanted.saturating_sub(had.get(&Some(class)).map_or(0, Vec::len))))
+        .filter(|(_, missing)| *missing > 0)
+        .collect();
+    let mut passed_over = problem.passed_over(draft.at, index);
+    let free = |passed_over: &BTreeSet<_>| {
+        missing.iter().map(|(kind, missing)| idle.count(kind, passed_over).min(*missing)).sum::<usize>()
+    };
+    if slots.len() + free(&passed_over) < min {
+        // Rather slowly than not at all.
+        passed_over = Rc::default();
+    }
+    let found = free(&passed_over);
+    if found == 0 || slots.len() + found < min {
+        return;
+    }
+    for (kind, missing) in missing {
+        let room = most.saturating_sub(slots.len()).min(missing);
+        let base = min.saturating_sub(slots.len());
+        let taken = idle.take(&kind, room, &slots, base, &passed_over);
+        slots.extend(taken);
+    }
+    if slots.len() == draft.state.job(id).map_or(0, |job| job.slots().len()) {
+        return;
+    }
+    let cause = if slots.len() > min { PlanCause::Gain } else { PlanCause::Guarantee };
+    let waits = waits(draft.at, problem, index, plan.shares[index], slots.len());
+    let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };
+    adopt_slots(draft, id, slots, reason);
+}

@@ -1,0 +1,118 @@
+//! How fast a job is on slots of each type, as far as that was measured where it was on several at once: whether a measurement is news, and what one rank's
+//! gradient takes each of its members by that. Until then all types are taken to be equally fast.
+
+use super::Draft;
+use crate::limits::NEWS_OF_SPEED_PERCENT;
+use crate::state::{Job, State};
+use events_schema::fact::Fact;
+use events_schema::job::Types;
+use events_schema::slot_type::{SlotType, TypeTime};
+use events_schema::{ExecutorId, JobId};
+use std::collections::BTreeSet;
+
+/// One rank's gradient on a type, where nothing was measured: in a measure of our own.
+const UNIT_US: u64 = 1_000;
+
+/// Types of which a job remembers how fast it is there: more generations of servers than a cell has at a time.
+const TYPE_TIMES_MAX: usize = 16;
+
+/// Types were measured side by side: a fact if that says something else than is known.
+pub(super) fn measured(draft: &mut Draft<'_>, id: &JobId, times: &[TypeTime]) {
+    let Some(job) = draft.state.job(id).filter(|job| job.placement().is_some()) else { return };
+    if let Some(times) = merged(&job.type_times, times) {
+        draft.emit(Fact::TypesMeasured { job: id.clone(), times });
+    }
+}
+
+/// What is known of types after a measurement; none if it is as it was. Times that were measured earlier are brought to the measure of this one by a type that
+/// is in both, because a job's gradients take longer or shorter altogether than they did; if there is none they are forgotten.
+pub(crate) fn merged(known: &[TypeTime], measured: &[TypeTime]) -> Option<Vec<TypeTime>> {
+    let measured = &measured[..measured.len().min(TYPE_TIMES_MAX)];
+    let of = |slot_type: Option<SlotType>| measured.iter().find(|time| time.slot_type == slot_type);
+    let common = known.iter().find_map(|before| Some((before.unit_us, of(before.slot_type)?.unit_us)));
+    let scaled = |unit_us: u64| {
+        let (before_us, now_us) = common.unwrap_or((1, 0));
+        (u128::from(unit_us) * u128::from(now_us) / u128::from(before_us.max(1))).min(u128::from(u64::MAX)) as u64
+    };
+    let is_other = |now: &TypeTime| {
+        let before = known.iter().find(|before| before.slot_type == now.slot_type).map(|before| scaled(before.unit_us));
+        before.is_none_or(|before| {
+            now.unit_us.abs_diff(before).saturating_mul(100) > before.saturating_mul(NEWS_OF_SPEED_PERCENT)
+        })
+    };
+    if !measured.iter().any(is_other) {
+        return None;
+    }
+    let kept = known.iter().filter(|before| common.is_some() && of(before.slot_type).is_none());
+    let kept = kept.map(|before| TypeTime { unit_us: scaled(before.unit_us).max(1), ..*before });
+    let mut all: Vec<TypeTime> = measured.iter().copied().chain(kept).take(TYPE_TIMES_MAX).collect();
+    all.sort_by_key(|time| time.slot_type);
+    Some(all)
+}
+
+/// What one rank's gradient takes a job on a type. One that was not measured is as slow as the slowest that was: it has few ranks until it is.
+pub(crate) fn unit_us(job: &Job, slot_type: Option<SlotType>) -> u64 {
+    let known = job.type_times.iter().find(|time| time.slot_type == slot_type);
+    known.or_else(|| job.type_times.iter().max_by_key(|time| time.unit_us)).map_or(UNIT_US, |time| time.unit_us.max(1))
+}
+
+impl State {
+    /// The type of the slot that an executor is on.
+    pub(crate) fn type_of(&self, executor: &ExecutorId) -> Option<SlotType> {
+        self.executor(executor).and_then(|executor| self.kind(&executor.slot)).and_then(|kind| kind.slot_type)
+    }
+
+    /// The types of the slots that the members of a job are on.
+    fn types_of(&self, job: &Job) -> BTreeSet<Option<SlotType>> {
+        let members = job.active().into_iter().flat_map(|active| &active.members);
+        members.map(|member| self.type_of(member)).collect()
+    }
+
+    /// Whether the members of a job are on slots of several types.
+    pub(crate) fn is_mixed(&self, job: &Job) -> bool {
+        job.spec.types == Types::Any && self.types_of(job).len() > 1
+    }
+
+    /// Whether one of them is of another type than others and not known to be as fast, or slower.
+    pub(crate) fn has_unmeasured_type(&self, job: &Job) -> bool {
+        let is_known = |slot_type: &Option<SlotType>| job.type_times.iter().any(|time| time.slot_type == *slot_type);
+        self.is_mixed(job) && !self.types_of(job).iter().all(is_known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn times(of: &[(&str, u64)]) -> Vec<TypeTime> {
+        of.iter()
+            .map(|(name, unit_us)| TypeTime { slot_type: Some(name.parse().unwrap()), unit_us: *unit_us })
+            .collect()
+    }
+
+    #[test]
+    fn it_is_the_ratio_of_types_that_is_news() {
+        let known = times(&[("t4", 90), ("v100", 36)]);
+        assert_eq!(merged(&[], &known), Some(known.clone()));
+        assert_eq!(merged(&known, &times(&[("t4", 180), ("v100", 72)])), None, "everything takes twice as long");
+        assert_eq!(merged(&known, &times(&[("t4", 90), ("v100", 44)])), None, "scatter");
+        let slower = times(&[("t4", 90), ("v100", 50)]);
+        assert_eq!(merged(&known, &slower), Some(slower.clone()));
+        // What was measured of a third one stays, in the measure of now.
+        let others = times(&[("p100", 120), ("v100", 72)]);
+        assert_eq!(merged(&known, &others), Some(times(&[("p100", 120), ("t4", 180), ("v100", 72)])));
+        assert_eq!(merged(&known, &times(&[("a", 5), ("b", 6)])), Some(times(&[("a", 5), ("b", 6)])));
+    }
+
+    #[test]
+    fn what_is_remembered_of_types_has_a_bound() {
+        let names: Vec<String> = (10..40).map(|number| format!("type-{number}")).collect();
+        let all: Vec<(&str, u64)> = names.iter().map(|name| (&name[..], 90)).collect();
+        let known = merged(&[], &times(&all)).unwrap();
+        assert_eq!(known, times(&all[..TYPE_TIMES_MAX]));
+        assert_eq!(merged(&known, &times(&all)), None, "what it does not remember is no news each time");
+        let next = merged(&known, &times(&[("type-10", 90), ("another", 30)])).unwrap();
+        assert!(next.len() == TYPE_TIMES_MAX && next[0] == times(&[("another", 30)])[0], "{next:?}");
+    }
+}
