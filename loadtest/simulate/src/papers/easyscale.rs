@@ -1,8 +1,8 @@
 //! Figure 14 of EasyScale: its scheduler on one type of GPU for each job, beside gangs in order of arrival (YARN-CS), on 64 GPUs of three types.
 //!
 //! Neither its jobs nor its models' speeds are public, so this is by construction: what the paper says of the set-up, with times and arrivals such that
-//! the baseline takes about as long as the authors' published artifact says of it. The row of mixed types (*EasyScale heter*) is left
-//! out: a job of Ebb is on slots of one kind at a time.
+//! the baseline takes about as long as the authors' published artifact says of it. The row of mixed types (*EasyScale heter*) is as if all three types were of one
+//! numeric class, which the paper's kernels (D2) bring about and Ebb does not: its jobs are mixed only where the same bits come out.
 
 use super::by_chance::ByChance;
 use super::{Found, Free, Inputs, Kind, PapersError, Scenario, cluster};
@@ -24,11 +24,13 @@ const JOBS: ByChance =
 const BASELINE_S: [f64; 2] = [8_904.97, 16_560.0];
 /// What is printed: how many times shorter both are.
 const SHORTER: [f64; 2] = [8.3, 2.5];
+/// The same on types mixed within a job.
+const SHORTER_MIXED: [f64; 2] = [13.2, 2.8];
 
 /// See the module.
 pub const SCENARIO: Scenario = Scenario {
     name: "easyscale-fig14",
-    about: "easyscale beside fifo on 32 V100, 16 P100 and 16 T4, each job on GPUs of one type",
+    about: "easyscale beside fifo on 32 V100, 16 P100 and 16 T4, each job on GPUs of one type, and on several at once",
     paper: "Li et al., EasyScale: Elastic Training with Consistent Accuracy and Improved Utilization on GPUs, SC 2023, §5.2, figure 14",
     kind: Kind::ByConstruction,
     sources: &[
@@ -57,7 +59,7 @@ pub const SCENARIO: Scenario = Scenario {
     ],
     notes: &[
         "completion gets 1.6 times shorter and not 8.3 times, and makespan no shorter: the work of these jobs is three quarters of what all GPUs could do within the baseline's makespan, so no scheduler makes that more than a third shorter; 2.5 times takes a baseline that uses 40 % of the GPUs at most. And a job stays on the type that it began on: those on T4 end last. The sizes of the paper's jobs are not public; larger ones, which leave more idle, were not tried, because that would be fitting on the result",
-        "the row of mixed types (13.2 and 2.8 times) is left out: a job of Ebb is on slots of one kind at a time",
+        "on mixed types makespan gets 1.3 times shorter, because jobs that ended last on T4 alone have V100s beside them, and completion hardly more than on one type; 13.2 and 2.8 times do not come out for the reason above. This row holds if all three types were of one numeric class, as the paper's kernels (D2) make them, at a cost for convolutions (236 %) that is not counted here; Ebb mixes types only where the same bits come out. How fast each type is is known at once; live it is measured",
     ],
     needs: None,
     seed: 1,
@@ -66,20 +68,23 @@ pub const SCENARIO: Scenario = Scenario {
 };
 
 fn run(inputs: &Inputs<'_>, found: &mut Found<'_>) -> Result<(), PapersError> {
-    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let (mut before, mut after, mut mixed) = (Vec::new(), Vec::new(), Vec::new());
     for seed in inputs.seeds.clone() {
         let setup = setup(inputs.scale, seed)?;
-        let mut ran = |policy: &dyn Policy| figures(&found.ran(policy.name(), &setup, policy));
-        before.push(ran(&Fifo));
-        after.push(ran(&EasyScale));
+        let mut ran = |name: &str, setup: &Setup, policy: &dyn Policy| figures(&found.ran(name, setup, policy));
+        before.push(ran("fifo", &setup, &Fifo));
+        after.push(ran("easyscale", &setup, &EasyScale));
+        mixed.push(ran("easyscale, mixed", &setup.with_mixed_types(|_| true), &EasyScale));
     }
     for (at, figure) in ["mean completion", "makespan"].into_iter().enumerate() {
         let ours: Vec<f64> = before.iter().map(|of| of[at]).collect();
         found.add("fifo", (figure, "s"), BASELINE_S[at], &ours, true);
     }
-    for (at, figure) in ["mean completion, shorter", "makespan, shorter"].into_iter().enumerate() {
-        let times: Vec<f64> = before.iter().zip(&after).map(|(before, after)| before[at] / after[at]).collect();
-        found.add("easyscale", (figure, "times"), SHORTER[at], &times, false);
+    for (name, runs, printed) in [("easyscale", &after, SHORTER), ("easyscale, mixed", &mixed, SHORTER_MIXED)] {
+        for (at, figure) in ["mean completion, shorter", "makespan, shorter"].into_iter().enumerate() {
+            let times: Vec<f64> = before.iter().zip(runs).map(|(before, after)| before[at] / after[at]).collect();
+            found.add(name, (figure, "times"), printed[at], &times, false);
+        }
     }
     Ok(())
 }
