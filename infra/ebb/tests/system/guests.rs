@@ -25,7 +25,8 @@ async fn a_guest_trains_beside_its_host_and_leaves_with_it_and_no_bit_of_either_
     let host = submit(&client, &host, "host").await;
     until(&client, &host, "the slot", |j| steps(j) > 10).await;
     let guest = submit(&client, &guest, "guest").await;
-    let shares = until(&client, &guest, "a place beside it", |j| steps(j) > 10).await;
+    // Its first gradient it computes at once; how soon others follow is its host's affair, and the noise's of what else runs here.
+    let shares = until(&client, &guest, "a place beside it", |j| steps(j) > 0).await;
     assert_eq!((shares.slots, job(&client, &host).await.slots), (vec!["local/0-guest".into()], vec!["local/0".into()]));
     let shown = slot(&system).await;
     assert_eq!(
