@@ -78,7 +78,7 @@ impl Idle {
         Self { packing, classes }
     }
 
-    /// Adds the guest slots that are open, those beside jobs whose slots may be shared ([`guests::open`]).
+    /// Adds the guest slots that are open, those beside jobs whose slots may be shared (`guests.rs`).
     pub fn with_guests<'s>(mut self, open: impl Iterator<Item = (&'s SlotId, SlotKind)>) -> Self {
         for (slot, kind) in open {
             let class = self.classes.entry(kind).or_default();

@@ -6,7 +6,7 @@ use minicbor::{Decode, Encode};
 /// How much of slots a job has had, and the queue that a policy keeps it in for that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Service {
-    /// Slot·ms that it had held when its size last changed; since then its slots are to be added ([`Job::attained_slot_ms`]).
+    /// Slot·ms that it had held when its size last changed; since then its slots are to be added ([`Job::attained_slot_ms`](super::Job::attained_slot_ms)).
     #[n(0)]
     pub attained_slot_ms: u64,
     /// What it had attained when a policy last promoted it; 0 if none did.

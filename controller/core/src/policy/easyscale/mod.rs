@@ -8,7 +8,7 @@
 //!
 //! What the paper leaves open. *An arrival that finds no room*: what others have beyond their fewest is not theirs, so it goes to the arrival's
 //! fewest, from those who lose least per slot; in the paper's experiment minP is 0, so nobody is sure of anything. *Types*: a job's proposals are for
-//! the kind that it is on, the paper's *EasyScale homo*, unless its spec says `types: any`: then for every type of its numeric class, *EasyScale heter* ([`mixed`]).
+//! the kind that it is on, the paper's *EasyScale homo*, unless its spec says `types: any`: then for every type of its numeric class, *EasyScale heter* (`mixed.rs`).
 //! Of several executors on a device a view says nothing, so there is one.
 
 pub mod configuration;
