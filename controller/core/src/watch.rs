@@ -29,7 +29,7 @@ pub const UNIT_STALL_FACTOR: u64 = 8;
 pub const PROCESSOR_LOOK_MS: u64 = 5_000;
 /// Who computes, if slowly, has at least one in so many parts of a processor; the threads that listen and say that it lives use far less.
 pub const PROCESSOR_PARTS: u64 = 20;
-/// Who is on a guest slot has what its host leaves, of which one part in seventy was seen (docs/measurements.md), and computes as long as it has any: a tick of
+/// Who is on a guest slot has what its host leaves, of which one part in seventy was seen (docs/decisions, 35), and computes as long as it has any: a tick of
 /// the kernel's in each look.
 pub const PROCESSOR_PARTS_OF_GUEST: u64 = 1_000;
 /// Its unit may take so many times its limit meanwhile: more than the host made it slower, and still an end.

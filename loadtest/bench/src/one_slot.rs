@@ -40,7 +40,7 @@ pub struct OneSlot {
 impl OneSlot {
     /// One that can run such jobs.
     pub async fn start(subject: &Subject, folder: &Path) -> Result<Self, HarnessError> {
-        // Several logical workers are compared with as many times one, which has one processor.
+        // Several logical workers are compared with a plain loop, which has one processor.
         let options = subject.service(folder, 1)?.with("--threads-per-slot", Some("1"));
         let service = Service::start(options).await?;
         let (client, agent) = (service.client()?, service.agent()?);

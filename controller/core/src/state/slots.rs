@@ -43,20 +43,21 @@ struct Host {
     devices: u32,
     slots: u32,
     connected: bool,
-    /// Of its devices, or of all slots.
-    slot_type: Option<SlotType>,
+    /// The types of its devices and of its other slots.
+    types: [Option<SlotType>; 2],
 }
 
 impl Host {
     fn of(server: &Server) -> Self {
         let (devices, slots) = (server.devices.len() as u32, server.slots.into());
-        Self { class: server.class, devices, slots, connected: server.connected, slot_type: server.slot_type }
+        let types = [server.type_of(true), server.type_of(false)];
+        Self { class: server.class, devices, slots, connected: server.connected, types }
     }
 
     /// The kind of its devices, or of its other slots.
     fn kind_of(&self, device: bool) -> SlotKind {
-        let slot_type = self.slot_type.filter(|_| device || self.devices == 0);
-        SlotKind { class: self.class, device, guest: false, slot_type }
+        let [of_devices, of_others] = self.types;
+        SlotKind { class: self.class, device, guest: false, slot_type: if device { of_devices } else { of_others } }
     }
 
     fn kind(&self, index: u16) -> SlotKind {

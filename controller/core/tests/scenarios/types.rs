@@ -10,7 +10,7 @@ use events_schema::{JobId, ServerId};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Two servers of a slow type and one of a fast one, and a class apart.
+/// A server of a slow type, one of a fast one, and one of a class apart.
 fn world(policy: &str) -> World {
     let mut world = World::new(policy_by_name(policy).unwrap());
     world.start_agent_of_type("a", 2, "slow");
