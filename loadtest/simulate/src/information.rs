@@ -8,7 +8,7 @@ use crate::random::Random;
 use crate::setup::{Job, Setup};
 use controller_core::Policy;
 use controller_core::policy::speeds::SpeedCurve;
-use controller_core::policy::{Packing, Plan, Share, Victims, View, WorkLeft};
+use controller_core::policy::{Plan, Share, View, WorkLeft, Wraps};
 use events_schema::Digest;
 use events_schema::fact::Fact;
 use events_schema::slot_type::SlotType;
@@ -176,41 +176,17 @@ impl Informed<'_> {
     }
 }
 
-impl Policy for Informed<'_> {
-    fn name(&self) -> &'static str {
-        self.policy.name()
+impl Wraps for Informed<'_> {
+    fn inner(&self) -> &dyn Policy {
+        self.policy
     }
 
-    fn plan(&self, view: &View) -> Plan {
+    fn wrapped_plan(&self, view: &View) -> Plan {
         self.policy.plan(&self.view(view))
     }
 
-    fn guarantees(&self, view: &View) -> Vec<Share> {
+    fn wrapped_guarantees(&self, view: &View) -> Vec<Share> {
         self.policy.guarantees(&self.view(view))
-    }
-
-    fn packing(&self) -> Packing {
-        self.policy.packing()
-    }
-
-    fn mixes_types(&self) -> bool {
-        self.policy.mixes_types()
-    }
-
-    fn knows_quotas(&self) -> bool {
-        self.policy.knows_quotas()
-    }
-
-    fn shared_queue(&self) -> Option<u8> {
-        self.policy.shared_queue()
-    }
-
-    fn forecast_day_ms(&self) -> Option<u64> {
-        self.policy.forecast_day_ms()
-    }
-
-    fn victims(&self) -> Victims {
-        self.policy.victims()
     }
 }
 

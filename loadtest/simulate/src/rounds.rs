@@ -6,7 +6,7 @@
 
 use crate::world::BEGIN;
 use controller_core::Policy;
-use controller_core::policy::{Packing, Part, Plan, Share, Victims, View, Wait};
+use controller_core::policy::{Part, Plan, Share, View, Wait, Wraps};
 use events_schema::TimeMs;
 use events_schema::fact::Fact;
 
@@ -23,12 +23,12 @@ pub(crate) fn gives_way(fact: &Fact) -> bool {
 /// A policy of which nobody hears who gets more, as long as it has others give way.
 pub(crate) struct InTurn<'a>(pub &'a dyn Policy);
 
-impl Policy for InTurn<'_> {
-    fn name(&self) -> &'static str {
-        self.0.name()
+impl Wraps for InTurn<'_> {
+    fn inner(&self) -> &dyn Policy {
+        self.0
     }
 
-    fn plan(&self, view: &View) -> Plan {
+    fn wrapped_plan(&self, view: &View) -> Plan {
         let mut plan = self.0.plan(view);
         let has =
             |parts: &[Part], class: usize| parts.iter().find(|part| part.class == class).map_or(0, |part| part.slots);
@@ -48,30 +48,6 @@ impl Policy for InTurn<'_> {
             }
         }
         plan
-    }
-
-    fn packing(&self) -> Packing {
-        self.0.packing()
-    }
-
-    fn mixes_types(&self) -> bool {
-        self.0.mixes_types()
-    }
-
-    fn knows_quotas(&self) -> bool {
-        self.0.knows_quotas()
-    }
-
-    fn shared_queue(&self) -> Option<u8> {
-        self.0.shared_queue()
-    }
-
-    fn forecast_day_ms(&self) -> Option<u64> {
-        self.0.forecast_day_ms()
-    }
-
-    fn victims(&self) -> Victims {
-        self.0.victims()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::schedule::{Place, Setup};
 use crate::world::{Body, CONTROL, Event, Input, Pid, Process, World};
 use controller_cell::{CellConfig, CellMachine, In, LinkId, Out, Ticket};
 use controller_core::policy::ibm_dp::{IbmDp, Unfit};
-use controller_core::policy::{Plan, Policy, View, WithAssumedSpeeds, WithLending};
+use controller_core::policy::{Plan, Policy, View, WithAssumedSpeeds, WithLending, Wraps};
 use controller_core::policy_by_name;
 use events_rule::Stream;
 use events_schema::orders::AgentMessage;
@@ -39,31 +39,15 @@ struct Panicky {
     mutants: Mutants,
 }
 
-impl Policy for Panicky {
-    fn name(&self) -> &'static str {
-        self.policy.name()
+impl Wraps for Panicky {
+    fn inner(&self) -> &dyn Policy {
+        &*self.policy
     }
 
-    fn plan(&self, view: &View) -> Plan {
+    fn wrapped_plan(&self, view: &View) -> Plan {
         assert!(!self.panics.load(Ordering::Relaxed), "a policy panics, as the schedule says");
-        let told = self.mutants.told(view, self.forecast_day_ms());
+        let told = self.mutants.told(view, self.policy.forecast_day_ms());
         self.policy.plan(told.as_ref().unwrap_or(view))
-    }
-
-    fn mixes_types(&self) -> bool {
-        self.policy.mixes_types()
-    }
-
-    fn shared_queue(&self) -> Option<u8> {
-        self.policy.shared_queue()
-    }
-
-    fn forecast_day_ms(&self) -> Option<u64> {
-        self.policy.forecast_day_ms()
-    }
-
-    fn is_told_measured_speeds(&self) -> bool {
-        self.policy.is_told_measured_speeds()
     }
 }
 

@@ -35,6 +35,7 @@ pub mod srtf;
 pub mod stride;
 pub mod tiresias;
 mod work;
+mod wraps;
 
 pub use assumed::WithAssumedSpeeds;
 use effort::Effort;
@@ -43,6 +44,7 @@ pub use lending::WithLending;
 use speeds::{SpeedCurve, Speeds};
 use std::cmp::Reverse;
 use stride::Batches;
+pub use wraps::Wraps;
 
 /// A scheduling policy.
 pub trait Policy: Send + Sync {
