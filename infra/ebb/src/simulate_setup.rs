@@ -131,7 +131,7 @@ pub struct SetupArgs {
     /// all of its curve.
     #[arg(long, hide_short_help = true)]
     pub profile: bool,
-    /// All types of servers are of one numeric class, as GPUs usually are not: jobs that can use any are on several at once, under `easyscale`.
+    /// All types of servers are of one numeric class, as GPUs usually are not: jobs that can use any are on several at once, under `easyscale` and `lyra`.
     #[arg(long, hide_short_help = true)]
     pub mixed_types: bool,
     /// How long a fleet waits for a slot until its executor is killed.

@@ -404,6 +404,9 @@ fn two_thousand_known_seeds_hold_and_every_fault_meets_every_phase() {
 /// Schedules of a family of jobs.
 const SEEDS_OF_FAMILY: u64 = 300;
 
+/// Of those, how many are looked at again of each policy that mixes types.
+const SEEDS_OF_POLICY: usize = 60;
+
 /// Runs a family's schedules, of which each seed has one.
 fn nothing_is_found(family: fn(u64) -> Schedule) {
     quiet();
@@ -440,8 +443,14 @@ fn jobs_on_two_types_come_to_the_same_bits() {
     let apart = (0..SEEDS_OF_FAMILY)
         .filter(|seed| two_types::schedule(*seed).setup.slow_type.is_some_and(|slow| slow.last_is_apart));
     assert!(apart.count() > 20, "in few a server was of another numeric class");
-    let mixed = (0..SEEDS_OF_FAMILY / 10).filter(|seed| measured(*seed)).count();
-    assert!(mixed > 3, "in {mixed} runs a job was on both for long enough to be measured there");
+    for policy in ["easyscale", "lyra"] {
+        let seeds = (0..SEEDS_OF_FAMILY).filter(|seed| two_types::schedule(*seed).setup.policy == policy);
+        let mixed = seeds.take(SEEDS_OF_POLICY).filter(|seed| measured(*seed)).count();
+        println!(
+            "{policy}: in {mixed} of {SEEDS_OF_POLICY} runs a job was on both for long enough to be measured there"
+        );
+        assert!(mixed > 1, "{policy}: {mixed}");
+    }
 }
 
 /// Jobs that are measured at several sizes keep every promise: they change their size more often, and no other job has less for it.

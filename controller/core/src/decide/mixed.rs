@@ -5,17 +5,14 @@ use super::Draft;
 use super::idle::Idle;
 use super::plan::{Problem, adopt_slots, cause_of_fewer, waits, worth};
 use super::types::unit_us;
-use crate::policy::{Mixture, Part, Plan, View};
+use crate::policy::{FASTEST_MILLI, Mixture, Part, Plan, View};
 use crate::state::{Job, SlotKind, State};
+use events_schema::SlotId;
 use events_schema::fact::{PlanCause, PlanReason};
 use events_schema::job::Types;
-use events_schema::{SlotId, tree};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-
-/// How fast the fastest type is.
-const FASTEST_MILLI: u64 = 1_000;
 
 /// What a job's plan has of each class that is known.
 pub(super) fn held(state: &State, job: &Job, kinds: &BTreeMap<SlotKind, usize>) -> BTreeMap<usize, u16> {
@@ -24,6 +21,20 @@ pub(super) fn held(state: &State, job: &Job, kinds: &BTreeMap<SlotKind, usize>) 
         *held.entry(*class).or_default() += 1;
     }
     held
+}
+
+/// Whether a class is mostly of fleets that need some of their slots themselves. All slots of a fleet count as of the class of its first one.
+fn note_wanted_back(problem: &mut Problem<'_>, kinds: &BTreeMap<SlotKind, usize>) {
+    let mut wanted_back = vec![0u32; kinds.len()];
+    for (_, fleet) in problem.state.fleets().filter(|(_, fleet)| fleet.needs() > 0) {
+        let first = fleet.slots.first().and_then(|slot| problem.state.kind(slot));
+        if let Some(class) = first.and_then(|kind| kinds.get(&kind)) {
+            wanted_back[*class] += fleet.slots.len() as u32;
+        }
+    }
+    for (class, wanted_back) in problem.view.classes.iter_mut().zip(wanted_back) {
+        class.wanted_back = wanted_back > class.declared / 2;
+    }
 }
 
 /// Adds to a view what jobs that may be on several types have of each. A policy that does not mix is told of a job on several that all of it is of the class of
@@ -48,12 +59,15 @@ pub(super) fn tell(problem: &mut Problem<'_>, mixes_types: bool) {
             }
         }
     }
+    if !problem.view.mixtures.is_empty() {
+        note_wanted_back(problem, &kinds);
+    }
 }
 
 fn mixture(job: &Job, held: &BTreeMap<usize, u16>, kinds: &[SlotKind]) -> Mixture {
     let units: Vec<u64> = kinds.iter().map(|kind| unit_us(job, kind.slot_type)).collect();
     let fastest = units.iter().copied().min().unwrap_or(1);
-    let milli = |unit: &u64| (fastest.saturating_mul(FASTEST_MILLI) / unit).max(1) as u32;
+    let milli = |unit: &u64| (fastest.saturating_mul(u64::from(FASTEST_MILLI)) / unit).max(1) as u32;
     let held = (0..kinds.len()).map(|class| held.get(&class).copied().unwrap_or(0)).collect();
     Mixture { held, speed_milli: units.iter().map(milli).collect() }
 }
@@ -81,17 +95,6 @@ fn by_class(draft: &Draft<'_>, problem: &Problem<'_>, job: &Job) -> BTreeMap<Opt
     slots
 }
 
-/// How fast a job is on slots of several types, as far as their times say: whoever is slowest with its ranks decides.
-fn speed(view: &View, index: usize, parts: &[Part]) -> f64 {
-    let Some(mixture) = view.mixture(index) else { return 0.0 };
-    let unit_us = |part: &Part| {
-        vec![FASTEST_MILLI * FASTEST_MILLI / u64::from(mixture.speed_milli[part.class].max(1)); part.slots.into()]
-    };
-    let units: Vec<u64> = parts.iter().flat_map(unit_us).collect();
-    let sizes = tree::sizes_by_speed(view.jobs[index].max, &vec![0; units.len()], &units);
-    1.0 / tree::longest_us(sizes.into_iter().map(usize::from), &units).max(1) as f64
-}
-
 /// Lets go what a plan does not give a job of each class. What it gives instead is not there yet, so a job that goes on keeps its fewest meanwhile.
 pub(super) fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, plan: &Plan) {
     let (id, job) = problem.jobs[index];
@@ -111,9 +114,9 @@ pub(super) fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize,
     if kept.len() == job.slots().len() {
         return;
     }
-    let is_as_fast = share.slots > 0
-        && speed(&problem.view, index, &plan.by_class(index))
-            >= speed(&problem.view, index, &problem.view.held_by_class(index));
+    let (given, held) = (plan.by_class(index), problem.view.held_by_class(index));
+    let is_as_fast =
+        share.slots > 0 && problem.view.slowest_with(index, &given) <= problem.view.slowest_with(index, &held);
     let cause = if is_as_fast { PlanCause::Speed } else { cause_of_fewer(&problem.view, index, share) };
     let waits = waits(draft.at, problem, index, share, kept.len());
     let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };

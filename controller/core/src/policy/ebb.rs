@@ -584,7 +584,7 @@ mod tests {
 
     /// Two plain slots and two devices of one numeric class.
     fn mixed(jobs: &[JobView]) -> Vec<(usize, u16)> {
-        let class = |device| ClassView { capacity: 2, declared: 2, numeric: 0, device, guest: false };
+        let class = |device| ClassView { capacity: 2, declared: 2, device, ..ClassView::default() };
         let view = View { classes: vec![class(false), class(true)], jobs: jobs.to_vec(), ..View::default() };
         Ebb::default().plan(&view).shares.iter().map(|share| (share.class, share.slots)).collect()
     }

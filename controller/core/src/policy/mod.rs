@@ -41,7 +41,7 @@ pub use assumed::WithAssumedSpeeds;
 use effort::Effort;
 use events_schema::stride::Stride;
 pub use lending::WithLending;
-use speeds::{SpeedCurve, Speeds};
+use speeds::{SpeedCurve, Speeds, slowest};
 use std::cmp::Reverse;
 use stride::Batches;
 pub use wraps::Wraps;
@@ -208,6 +208,8 @@ pub struct ClassView {
     pub device: bool,
     /// Whether its slots are guest slots: places beside jobs that run and may be shared with ([`Policy::shared_queue`]).
     pub guest: bool,
+    /// Whether most of its slots are of fleets that need some of their own, and so may want these back. Said where jobs may be on several classes.
+    pub wanted_back: bool,
 }
 
 impl ClassView {
@@ -342,6 +344,25 @@ impl View {
         self.jobs[job].mixes.and_then(|place| self.mixtures.get(place))
     }
 
+    /// How many times as fast a job is on such slots as on as many of its fastest type, whoever is slowest with its ranks: they are shared out by speed.
+    #[must_use]
+    pub fn mixed_factor(&self, job: usize, parts: &[Part]) -> f64 {
+        let slots = parts.iter().map(|part| u32::from(part.slots)).sum::<u32>().max(1);
+        let even = u64::from(u32::from(self.jobs[job].max).div_ceil(slots).max(1)) * unit_of(FASTEST_MILLI);
+        even as f64 / self.slowest_with(job, parts).max(1) as f64
+    }
+
+    /// How long a step takes a job on such slots, as far as its ranks say: whoever is slowest with those decides. In parts of which one rank takes a thousand on the
+    /// fastest type.
+    #[must_use]
+    pub fn slowest_with(&self, job: usize, parts: &[Part]) -> u64 {
+        self.effort.spend(1);
+        let speed = |class: usize| self.mixture(job).map_or(FASTEST_MILLI, |of| of.speed_milli[class]);
+        let of = |part: &Part| (unit_of(speed(part.class)), u32::from(part.slots));
+        let types: Vec<(u64, u32)> = parts.iter().filter(|part| part.slots > 0).map(of).collect();
+        slowest(self.jobs[job].max, &types)
+    }
+
     /// What a job has, by class.
     #[must_use]
     pub fn held_by_class(&self, job: usize) -> Vec<Part> {
@@ -364,6 +385,14 @@ impl View {
         let open = among.filter(|&class| left[class] >= u32::from(slots));
         open.max_by_key(|&class| (!self.classes[class].device, left[class], Reverse(class)))
     }
+}
+
+/// How fast the fastest type of a mixture is.
+pub const FASTEST_MILLI: u32 = 1_000;
+
+/// What one rank takes on a type of a mixture, in parts of which it takes a thousand on the fastest.
+fn unit_of(speed_milli: u32) -> u64 {
+    u64::from(FASTEST_MILLI) * 1_000 / u64::from(speed_milli.max(1))
 }
 
 /// A share for every job of the view, in the view's order.

@@ -106,6 +106,26 @@ impl<'a> Speeds<'a> {
     }
 }
 
+/// How long a step takes of so many ranks on so many slots of each type, of which one rank takes so long on a slot: the slowest slot decides, and no sharing out
+/// makes that sooner. What [`events_schema::tree::sizes_by_speed`] comes to, without going through all ranks.
+#[must_use]
+pub(crate) fn slowest(ranks: u16, types: &[(u64, u32)]) -> u64 {
+    let slots = types.iter().map(|(_, slots)| *slots).sum::<u32>().max(1);
+    // Every slot has one rank at least, and even shares do.
+    let mut least = types.iter().map(|(unit, _)| *unit).max().unwrap_or(0);
+    let mut most = least * u64::from(u32::from(ranks).div_ceil(slots).max(1));
+    let done = |within: u64| types.iter().map(|(unit, slots)| within / unit * u64::from(*slots)).sum::<u64>();
+    while least < most {
+        let middle = least.midpoint(most);
+        if done(middle) >= u64::from(ranks) {
+            most = middle;
+        } else {
+            least = middle + 1;
+        }
+    }
+    least
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -131,6 +151,23 @@ mod tests {
         let speeds = Speeds::new(8, None);
         assert_eq!((speeds.next_size(4), speeds.without_waste(1, 7)), (Some(8), 4));
         assert_eq!(speeds.ratio(1, 8), gain::ratio(8, 1, 8));
+    }
+
+    #[test]
+    fn ranks_are_shared_out_so_that_the_slowest_slot_is_done_as_soon_as_can_be() {
+        use events_schema::tree;
+        for ranks in 1u16..=9 {
+            for (fast, slow) in (0..=ranks).flat_map(|fast| (0..=ranks - fast).map(move |slow| (fast, slow))) {
+                for unit in [1_000, 1_001, 1_500, 2_450, 9_000] {
+                    let units: Vec<u64> = [vec![1_000; fast.into()], vec![unit; slow.into()]].concat();
+                    let sizes = tree::sizes_by_speed(ranks, &vec![0; units.len()], &units);
+                    let shared_out = tree::longest_us(sizes.into_iter().map(usize::from), &units);
+                    let types = [(1_000, u32::from(fast)), (unit, u32::from(slow))];
+                    let types: Vec<_> = types.into_iter().filter(|(_, slots)| *slots > 0).collect();
+                    assert_eq!(slowest(ranks, &types), shared_out, "{ranks} ranks on {types:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -156,3 +156,55 @@ fn a_job_that_loses_slots_of_a_type_goes_on_with_others() {
     world.run();
     assert!(world.state.job(&id).unwrap().slots().is_empty());
 }
+
+/// A fleet that lends three of its four slots beside one that needs none, and a job that may be on both, at its most.
+fn lent_and_own() -> (World, JobId) {
+    let mut world = World::new(policy_by_name("lyra").unwrap());
+    world.start_agent_of_type("a", 4, "slow");
+    world.start_agent_of_type("b", 2, "fast");
+    for (server, slots) in [("a", 4), ("b", 2)] {
+        world.put_fleet(server, server, slots, 2_000);
+        world.deliver_all();
+    }
+    world.demand("a", 1);
+    world.demand("b", 0);
+    world.register(dataset("digits"));
+    let id = submit(&mut world, (2, 4), "any");
+    (world, id)
+}
+
+/// How many slots of each server a job has.
+fn on(world: &World, id: &JobId) -> BTreeMap<String, usize> {
+    let mut on = BTreeMap::new();
+    for slot in world.state.job(id).unwrap().slots() {
+        *on.entry(slot.server.to_string()).or_default() += 1;
+    }
+    on
+}
+
+#[test]
+fn under_lyra_a_jobs_fewest_are_on_its_own_type_and_the_rest_on_what_is_lent() {
+    let (mut world, id) = lent_and_own();
+    assert_eq!(on(&world, &id), [("a".to_owned(), 2), ("b".to_owned(), 2)].into());
+    assert_eq!(ranks(&world, &id), [("a".to_owned(), vec![1, 1]), ("b".to_owned(), vec![1, 1])].into());
+    // Nothing of it is lent any more: it goes on with its fewest, and nobody stood still.
+    world.demand("a", 4);
+    world.run();
+    calm(&world);
+    assert_eq!(ranks(&world, &id), [("b".to_owned(), vec![2, 2])].into());
+}
+
+#[test]
+fn under_lyra_a_fleet_gets_back_what_jobs_have_beyond_their_fewest_whatever_type_those_are_of() {
+    let (mut world, id) = lent_and_own();
+    let other = submit(&mut world, (1, 1), "one");
+    assert_eq!(on(&world, &other), [("a".to_owned(), 1)].into());
+    for (needed, left) in [(2, 1), (3, 0)] {
+        world.demand("a", needed);
+        world.run();
+        calm(&world);
+        assert_eq!(on(&world, &id).get("a").copied().unwrap_or(0), left);
+        assert_eq!(on(&world, &other), [("a".to_owned(), 1)].into(), "it has its fewest there");
+    }
+    assert_eq!(on(&world, &id), [("b".to_owned(), 2)].into());
+}

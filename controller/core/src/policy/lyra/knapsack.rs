@@ -235,7 +235,7 @@ fn extend(sums: &[Sum], open: &[(u32, u32, i128)], capacity: u32, slack: i128) -
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -243,7 +243,8 @@ mod tests {
         Group { items: items.iter().map(|&(weight, value)| Item { weight, value }).collect(), present }
     }
 
-    fn worth(groups: &[Group], weights: &[u32]) -> Option<u64> {
+    /// What a choice is worth; none if it is none of the items.
+    pub fn worth(groups: &[Group], weights: &[u32]) -> Option<u64> {
         let of = |(group, weight): (&Group, &u32)| match weight {
             0 => Some(0),
             weight => group.items.iter().filter(|item| item.weight == *weight).map(|item| item.value).max(),
@@ -252,7 +253,7 @@ mod tests {
     }
 
     /// The most value that any choice has, and the most groups that stay as they are among those.
-    fn brute(groups: &[Group], capacity: u32) -> (u64, usize) {
+    pub fn brute(groups: &[Group], capacity: u32) -> (u64, usize) {
         let Some((first, rest)) = groups.split_first() else { return (0, 0) };
         let nothing = Item { weight: 0, value: 0 };
         let fits = first.items.iter().chain([&nothing]).filter(|item| item.weight <= capacity);

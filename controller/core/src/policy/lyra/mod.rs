@@ -1,25 +1,35 @@
 //! `lyra`: a job is its base demand, which waits, and its flexible demand, which makes it faster (Li et al., EuroSys 2023).
 //!
-//! 1. *Base demand*, a job's fewest slots, is all or nothing. Whoever has it keeps it; those that wait get it by shortest job first, and one that does not
-//!    fit is passed over. Flexible demand is no obstacle to it: that is scaled in.
-//! 2. *Flexible demand* gets what is left: a multiple-choice knapsack (`knapsack.rs`, solved exactly) of which every job is a group, every larger size
-//!    an item that weighs the slots beyond its fewest and is worth the running time that they save.
+//! 1. *Base demand* (`base.rs`), a job's fewest slots, is all or nothing. Whoever has it keeps it; those that wait get it by shortest job first, and one that does
+//!    not fit is passed over. Flexible demand is no obstacle to it: that is scaled in.
+//! 2. *Flexible demand* (`flexible.rs`) gets what is left: for each type of slots a multiple-choice knapsack (`knapsack.rs`, solved exactly) of which every job is
+//!    a group, every larger size an item that weighs the slots beyond its fewest and is worth the running time that they save.
 //! 3. *Placement* is best fit decreasing, base demand on what fleets do not need themselves and flexible demand on what they may want back
 //!    (`Packing::BestFitApart`).
 //! 4. *Reclaiming* scales in first, then empties the servers whose jobs are spread over most others (`Victims::Servers`).
+//!
+//! *Heterogeneous jobs*, those that may be on several types at once, have their base demand on types of their own rather than on lent ones, on several types only
+//! where no type has room for all of it, and all of their flexible demand on one type: a job is a group in one knapsack, so none becomes a problem of two
+//! resources. How fast a job is on two types follows from its ranks, which are shared out by speed (the slides' *LBBSP*: 1 V100 and 3 T4 do what 2 V100 do).
+//!
+//! *Workers of several slots* need nothing of their own here. An executor has one slot, so no job of Ebb has such workers, and no view says any. Of a job that had them
+//! each slot that completes no worker would save no time, and an item that saves no more than a lighter one is never chosen; its fewest slots would be whole workers.
+//! So sizes that are no whole workers are never planned, and weights are in slots, as the slides' third table has them.
 //!
 //! What the slides leave open. *How long a job is* follows from its work left on its fewest slots; of one of which nobody knows anything it is taken to be
 //! [`UNKNOWN_MS`] on the slots that it asked for. *Speeds* are those of the view instead of straight lines; where they are straight it is the same. *Priority* goes
 //! before length and before what is saved. A job *resized a moment ago* keeps its size while there is room, because lengths change with every
 //! step, and each change of size is a pause.
-//!
-//! Not here: workers of several slots, because the view does not have them (a slot is a worker; `sizes` could do more), and jobs on slots of several types at once. A job
-//! can use every type before it has run and one from then on, so all jobs are fungible in that sense and none is heterogeneous.
 
+mod base;
+mod flexible;
 pub(crate) mod knapsack;
+#[cfg(test)]
+mod mixed_tests;
 
-use super::{JobView, Packing, Plan, Policy, Share, Victims, View, Wait, WorkLeft};
-use knapsack::{Group, Item, choose};
+use super::{Packing, Part, Plan, Policy, Share, Victims, View, WorkLeft};
+use base::Base;
+use flexible::{Extra, flexible_demand};
 use std::cmp::Reverse;
 
 /// How long a job takes of which nobody knows it: an hour, between the minutes of most jobs and the days of those that fill a cluster.
@@ -35,14 +45,18 @@ impl Policy for Lyra {
         "lyra"
     }
 
+    fn mixes_types(&self) -> bool {
+        true
+    }
+
     fn plan(&self, view: &View) -> Plan {
-        let (mut shares, mut pool) = base_demand(view);
-        flexible_demand(view, &mut shares, &mut pool);
-        Plan { shares, ..Plan::default() }
+        let base = Base::of(view);
+        let extra = flexible_demand(view, &base);
+        together(base, &extra)
     }
 
     fn guarantees(&self, view: &View) -> Vec<Share> {
-        base_demand(view).0
+        together(Base::of(view), &[]).shares
     }
 
     fn packing(&self) -> Packing {
@@ -54,105 +68,44 @@ impl Policy for Lyra {
     }
 }
 
-/// Phase 1, and what it leaves of each class.
-fn base_demand(view: &View) -> (Vec<Share>, Vec<u32>) {
-    let mut pool: Vec<u32> = view.classes.iter().map(|class| class.capacity).collect();
-    let mut shares = vec![Share::default(); view.jobs.len()];
-    let length_ms = |job: usize| time_ms(view, job, view.jobs[job].min).unwrap_or(u64::MAX);
-    let sort = |jobs: &mut Vec<usize>| {
-        jobs.sort_by_cached_key(|&job| (Reverse(view.jobs[job].priority), length_ms(job), job));
-    };
-    let class_of = |job: usize| view.jobs[job].class.filter(|_| view.jobs[job].held > 0);
-    let (mut holding, mut waiting): (Vec<usize>, Vec<usize>) =
-        (0..view.jobs.len()).partition(|&job| class_of(job).is_some());
-    let mut wanted = vec![0u64; pool.len()];
-    for &job in &holding {
-        class_of(job).into_iter().for_each(|class| wanted[class] += u64::from(view.jobs[job].min));
-    }
-    // Where there is room for all of them, which is nearly always, none comes first.
-    if wanted.iter().zip(&pool).any(|(wanted, room)| *wanted > u64::from(*room)) {
-        sort(&mut holding);
-    }
-    for job in holding {
-        let slots = view.jobs[job].min;
-        match class_of(job).filter(|class| pool[*class] >= u32::from(slots)) {
-            Some(class) => {
-                pool[class] -= u32::from(slots);
-                shares[job] = Share { class, slots, waits: None };
-            }
-            None => waiting.push(job),
+/// What jobs have of both demands.
+fn together(base: Base, extra: &[Extra]) -> Plan {
+    let mut of = base.parts;
+    for more in extra.iter().filter(|more| more.slots > 0) {
+        match of[more.job].iter_mut().find(|part| part.class == more.class) {
+            Some(part) => part.slots += more.slots,
+            None => of[more.job].push(Part { job: more.job, class: more.class, slots: more.slots }),
         }
     }
-    sort(&mut waiting);
-    for job in waiting {
-        shares[job] = start(view, job, &mut pool);
-    }
-    (shares, pool)
-}
-
-/// The fewest slots of a job that waits, of the class with most room.
-fn start(view: &View, job: usize, pool: &mut [u32]) -> Share {
-    let slots = view.jobs[job].min;
-    let Some(class) = view.roomiest(view.suiting(job), pool, slots) else {
-        let most = view.suiting(job).map(|class| pool[class]).max().unwrap_or(0);
-        let missing = u32::from(slots).saturating_sub(most).max(1);
-        return Share { waits: Some(Wait::Slots(missing)), ..Share::default() };
-    };
-    pool[class] -= u32::from(slots);
-    Share { class, slots, waits: None }
-}
-
-/// Phase 2: slots beyond the fewest, by class, for the most important jobs first.
-fn flexible_demand(view: &View, shares: &mut [Share], pool: &mut [u32]) {
-    for (class, pool) in pool.iter_mut().enumerate() {
-        let is_flexible = |job: &usize| {
-            let share = &shares[*job];
-            share.slots > 0 && share.class == class && view.jobs[*job].max > share.slots
-        };
-        let mut jobs: Vec<usize> = (0..shares.len()).filter(is_flexible).collect();
-        jobs.sort_by_key(|&job| Reverse(view.jobs[job].priority));
-        for peers in jobs.chunk_by(|&a, &b| view.jobs[a].priority == view.jobs[b].priority) {
-            let rests = |job: &usize| view.jobs[*job].held > 0 && !view.jobs[*job].settled;
-            let resting = peers.iter().copied().filter(|job| rests(job));
-            let kept = resting.map(|job| u32::from(more(&view.jobs[job]))).sum::<u32>();
-            let fits = kept <= *pool;
-            let (resting, moving): (Vec<usize>, Vec<usize>) = peers.iter().copied().partition(|job| fits && rests(job));
-            for job in resting {
-                shares[job].slots += more(&view.jobs[job]);
-            }
-            *pool -= if fits { kept } else { 0 };
-            let groups: Vec<Group> = moving.iter().map(|&job| group(view, job)).collect();
-            for (&job, slots) in moving.iter().zip(choose(&groups, *pool)) {
-                *pool -= slots;
-                shares[job].slots += slots as u16;
-            }
+    let mut plan = Plan::default();
+    for (parts, waits) in of.into_iter().zip(base.waits) {
+        let slots = parts.iter().map(|part| part.slots).sum();
+        let most = parts.iter().max_by_key(|part| (part.slots, Reverse(part.class))).map_or(0, |part| part.class);
+        plan.shares.push(Share { class: most, slots, waits });
+        if parts.len() > 1 {
+            plan.parts.extend(parts);
         }
     }
+    plan
 }
 
-/// Slots that a job has beyond its fewest.
-fn more(job: &JobView) -> u16 {
-    job.held.min(job.max).saturating_sub(job.min)
+/// The classes among some that one job would rather have its base demand on, those first that fleets may want back last: fast ones before slow ones.
+fn own_first(view: &View, job: usize, among: impl Iterator<Item = usize>) -> Vec<usize> {
+    let speed = |class: usize| view.mixture(job).map_or(0, |of| of.speed_milli[class]);
+    let mut classes: Vec<usize> = among.collect();
+    // Devices are left to who needs them.
+    let last = |class: usize| (view.classes[class].device, view.classes[class].wanted_back);
+    classes.sort_by_key(|&class| (last(class), Reverse(speed(class)), class));
+    classes
 }
 
-fn group(view: &View, job: usize) -> Group {
-    let known = &view.jobs[job];
-    Group { items: sizes(known.min..=known.max, 1, |slots| time_ms(view, job, slots)), present: more(known).into() }
-}
-
-/// The larger sizes of a job, by workers of so many slots: what they weigh beyond the fewest, and what time they save.
-fn sizes(workers: std::ops::RangeInclusive<u16>, slots: u32, time_ms: impl Fn(u16) -> Option<u64>) -> Vec<Item> {
-    let fewest = *workers.start();
-    let Some(longest) = time_ms(fewest) else { return Vec::new() };
-    let item = |workers: u16| {
-        let saved = longest.checked_sub(time_ms(workers)?).filter(|saved| *saved > 0)?;
-        Some(Item { weight: u32::from(workers - fewest) * slots, value: saved })
-    };
-    workers.skip(1).filter_map(item).collect()
-}
-
-/// How long a job still takes on so many slots; none where its speed there is not known.
+/// How long a job still takes on so many slots of one type; none where its speed there is not known.
 fn time_ms(view: &View, job: usize, slots: u16) -> Option<u64> {
+    time_at_ms(view, job, slots, 1.0)
+}
+
+/// The same on slots that make it so many times as fast as as many of its fastest type.
+fn time_at_ms(view: &View, job: usize, slots: u16, factor: f64) -> Option<u64> {
     let known = &view.jobs[job];
     let left = match known.left {
         WorkLeft::Unknown => UNKNOWN_MS,
@@ -160,7 +113,7 @@ fn time_ms(view: &View, job: usize, slots: u16) -> Option<u64> {
         WorkLeft::Estimated { total_ms, done_ms, .. } => total_ms.saturating_sub(done_ms).max(total_ms / OVERDUE_PART),
     };
     let speeds = view.speeds(job);
-    let (asked, speed) = (speeds.speed(known.asked()), speeds.speed(slots));
+    let (asked, speed) = (speeds.speed(known.asked()), speeds.speed(slots) * factor);
     // Times beyond these are of no job, and their sums have to stay small.
     let ms = left as f64 * asked / speed;
     (speed > 0.0 && asked > 0.0).then(|| ms.min(1e15).round() as u64)
@@ -169,8 +122,10 @@ fn time_ms(view: &View, job: usize, slots: u16) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::ClassView;
     use super::super::speeds::SpeedCurve;
+    use super::super::{ClassView, JobView, Wait};
+    use super::flexible::sizes;
+    use super::knapsack::{Group, Item, choose};
     use super::*;
 
     /// A job of the slides: "training throughput scales linearly within [w_min, w_max]", so many seconds on its most workers.
@@ -272,6 +227,27 @@ mod tests {
         let both = [JobView { settled: true, ..fresh }, job(2, 6, 2, 500)];
         assert_eq!(slots(&view(8, &both)), [2, 6]);
         assert_eq!(slots(&view(8, &[fresh, job(2, 6, 2, 500), job(2, 2, 0, 9)])), [2, 4, 2], "there is none");
+    }
+
+    /// A job whose workers have two slots each, or that can use 2, 4 and 8 for another reason: what is between saves it no time. Whatever there is, and whoever is
+    /// beside it, it has one of these sizes or none.
+    #[test]
+    fn a_job_that_can_use_some_sizes_only_has_no_others() {
+        let whole = SpeedCurve::new(vec![(2, 2), (3, 2), (4, 4), (7, 4), (8, 8)]).unwrap();
+        let mut met = std::collections::BTreeSet::new();
+        for capacity in 0..24 {
+            for held in [0, 2, 4, 8].into_iter().filter(|held| u32::from(*held) <= capacity) {
+                for others in [vec![], vec![job(1, 6, 0, 50)], vec![job(3, 9, 0, 500), job(1, 2, 0, 5)]] {
+                    let mut of = view(capacity, &[vec![job(2, 8, held, 100)], others].concat());
+                    of.curves.push(whole.clone());
+                    of.jobs[0].curve = Some(1);
+                    let has = slots(&of)[0];
+                    assert!([0, 2, 4, 8].contains(&has), "{has} of {capacity}");
+                    met.insert(has);
+                }
+            }
+        }
+        assert_eq!(met.len(), 4, "{met:?}");
     }
 
     #[test]
