@@ -95,7 +95,13 @@ impl Update {
     /// The factors of an update of so many steps; needs the whole mean gradient when the spec clips.
     #[must_use]
     pub fn factors(&self, gradient_mean: &[f32], step: Step, stride: Stride) -> Factors {
-        self.factors_of_norm(self.clip_norm.map(|_| blocks::norm(gradient_mean)), step, stride)
+        self.factors_of(|| blocks::norm(gradient_mean), step, stride)
+    }
+
+    /// The same where the norm is found elsewhere, which is asked for only when the spec clips.
+    #[must_use]
+    pub fn factors_of(&self, gradient_norm: impl FnOnce() -> f64, step: Step, stride: Stride) -> Factors {
+        self.factors_of_norm(self.clip_norm.map(|_| gradient_norm()), step, stride)
     }
 
     /// The same where the norm was summed elsewhere, see [`blocks`]. The schedule is that of the first of its steps.

@@ -4,7 +4,7 @@
 //! They lie in memory that other processes of this host can map: a Python process computes a gradient where the sum is made and updates by the mean
 //! where it was summed, and executors read each other's sums (`lending.rs`).
 
-use crate::wire::PIECE_ELEMENTS;
+use crate::wire::{PIECE_ELEMENTS, Shown};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -45,6 +45,8 @@ struct Home {
     /// How many are made when there is no free one.
     at_once: usize,
     free: Mutex<Vec<Memory>>,
+    /// Files of all that was made, none of which goes before this does.
+    files: Mutex<Vec<Shown>>,
 }
 
 #[derive(Debug)]
@@ -64,20 +66,25 @@ impl Pool {
     /// Of buffers of so many elements, in memory of this process's own.
     #[must_use]
     pub fn own(elements: usize) -> Self {
-        Self(Arc::new(Home { elements, mapped: false, at_once: 1, free: Mutex::default() }))
+        Self(Arc::new(Home::new(elements, false, 1)))
     }
 
     /// The same in memory that another process can map.
     #[must_use]
     pub fn mapped(elements: usize) -> Self {
-        Self(Arc::new(Home { elements, mapped: true, at_once: 1, free: Mutex::default() }))
+        Self(Arc::new(Home::new(elements, true, 1)))
     }
 
     /// Of pieces of vectors, [`PIECE_ELEMENTS`] each, in memory that other processes can map.
     #[must_use]
     pub fn of_pieces() -> Self {
-        let free = Mutex::default();
-        Self(Arc::new(Home { elements: PIECE_ELEMENTS, mapped: true, at_once: PIECES_AT_ONCE, free }))
+        Self(Arc::new(Home::new(PIECE_ELEMENTS, true, PIECES_AT_ONCE)))
+    }
+
+    /// The files in which all of them lie that were made so far.
+    #[must_use]
+    pub fn files(&self) -> Vec<Shown> {
+        self.0.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Has so many free ones at least. Those that lack are made here, while others are taken meanwhile.
@@ -110,6 +117,10 @@ impl Pool {
 }
 
 impl Home {
+    fn new(elements: usize, mapped: bool, at_once: usize) -> Self {
+        Self { elements, mapped, at_once, free: Mutex::default(), files: Mutex::default() }
+    }
+
     /// New ones that can be mapped, if they are to be and can be had.
     fn more(&self) -> Vec<Memory> {
         if !self.mapped {
@@ -117,7 +128,11 @@ impl Home {
         }
         let segments = Segment::several(self.at_once, self.elements);
         let segments = segments.inspect_err(|error| tracing::warn!(%error, self.elements, "no memory to share"));
-        segments.unwrap_or_default().into_iter().map(Memory::Mapped).collect()
+        let segments = segments.unwrap_or_default();
+        let shown =
+            segments.first().map(Segment::place).map(|Place { file, descriptor, .. }| Shown { file, descriptor });
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).extend(shown);
+        segments.into_iter().map(Memory::Mapped).collect()
     }
 }
 
@@ -222,6 +237,7 @@ mod tests {
         assert_eq!((reserved, pool.0.free.lock().unwrap().len(), taken.len()), (2, 0, 2));
         pool.reserve(1);
         assert_eq!(pool.0.free.lock().unwrap().len(), 1, "those that are taken do not count");
+        assert_eq!(pool.files().len(), 3, "but peers are shown them");
         Pool::own(3).reserve(1);
     }
 

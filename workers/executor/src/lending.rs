@@ -1,5 +1,6 @@
 //! Executors of one host lend each other their sums instead of copying them: a frame says where a stretch lies, its receiver reads it there and says
-//! when it has done so.
+//! when it has done so. Before two exchange anything for the first time they show each other the files of which they are going to lend, which are mapped
+//! beside everything else: pages that are mapped when they are first read hold up who reads them.
 //!
 //! **Nothing that is lent is changed.** A lender holds what it lent until it is given back, so that the buffer is neither used again nor added to.
 //! Where a link ends before that, its peer may still be reading, even be stopped in the middle of a sum for a minute and then finish it: so what it was
@@ -10,7 +11,7 @@
 
 use crate::buffers::SharedElements;
 use crate::outbox::Outbox;
-use crate::wire::{Loan, PIECE_ELEMENTS};
+use crate::wire::{Loan, PIECE_ELEMENTS, Shown};
 use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -131,9 +132,35 @@ impl Files {
         let receipt = Arc::new(Receipt { loan: loan.number, elements: range.len(), outbox: Weak::clone(outbox) });
         let piece = |start: usize| {
             let range = start..(start + PIECE_ELEMENTS).min(range.end);
-            Borrowed { file: Arc::clone(&file), range, _receipt: Arc::clone(&receipt) }
+            Borrowed { file: Arc::clone(&file), range, receipt: Arc::clone(&receipt) }
         };
         Ok(range.clone().step_by(PIECE_ELEMENTS).map(piece).collect())
+    }
+
+    /// Maps files that are going to be lent of, and their pages on a thread of its own. What cannot be mapped is not: that shows when it is lent.
+    pub fn see(&mut self, process: Option<&PeerProcess>, shown: &[Shown]) {
+        let Some(process) = process else { return };
+        let new: Vec<&Shown> = shown.iter().filter(|shown| !self.0.contains_key(&shown.file)).collect();
+        let mut files = Vec::new();
+        for &Shown { file, descriptor } in new.into_iter().take(FILES_MAX.saturating_sub(self.0.len())) {
+            match process.open(file, descriptor) {
+                Ok(opened) => files.push(Arc::clone(self.0.entry(file).or_insert(Arc::new(opened)))),
+                Err(error) => tracing::debug!(%error, file, "a file that a peer shows cannot be read"),
+            }
+        }
+        if files.is_empty() {
+            return;
+        }
+        let map = move || {
+            for file in files {
+                if let Err(error) = file.map_pages() {
+                    tracing::debug!(%error, "pages of a peer's file are mapped when they are read");
+                }
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("ebb-maps".to_owned()).spawn(map) {
+            tracing::warn!(%error, "no thread is left to map what a peer shows");
+        }
     }
 
     fn open(&mut self, process: Option<&PeerProcess>, loan: &Loan) -> Result<Arc<PeerFile>, String> {
@@ -154,7 +181,18 @@ impl Files {
 pub struct Borrowed {
     file: Arc<PeerFile>,
     range: Range<usize>,
-    _receipt: Arc<Receipt>,
+    receipt: Arc<Receipt>,
+}
+
+impl Borrowed {
+    /// What follows in the same loan becomes a part of this; else it is given back.
+    pub fn extend(&mut self, next: Self) -> Result<(), Self> {
+        if !Arc::ptr_eq(&self.receipt, &next.receipt) || self.range.end != next.range.start {
+            return Err(next);
+        }
+        self.range.end = next.range.end;
+        Ok(())
+    }
 }
 
 impl Deref for Borrowed {
@@ -183,7 +221,7 @@ impl Drop for Receipt {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::buffers::Pool;
@@ -202,6 +240,30 @@ mod tests {
         let mut buffer = pool.take();
         buffer.iter_mut().enumerate().for_each(|(at, element)| *element = at as f32);
         (pool, Arc::new(buffer))
+    }
+
+    /// Elements of a vector as a peer lends them that is gone already.
+    pub(crate) fn lent(elements: &[f32], range: Range<usize>) -> Vec<Borrowed> {
+        let door = Door::new([6; 16]).unwrap();
+        let (lender, mut buffer) = (lender(&door), Pool::mapped(elements.len()).take());
+        buffer.copy_from_slice(elements);
+        let loan = lender.lend(&(Arc::new(buffer) as SharedElements), &range).unwrap();
+        Files::default().borrow(lender.process(), &loan, &Weak::new()).unwrap()
+    }
+
+    #[test]
+    fn what_was_shown_is_mapped_before_it_is_lent() {
+        let (door, pool) = (Door::new([7; 16]).unwrap(), Pool::mapped(9));
+        pool.reserve(2);
+        let (lender, data) = (lender(&door), Arc::new(pool.take()) as SharedElements);
+        let loan = lender.lend(&data, &(0..9)).unwrap();
+        let mut files = Files::default();
+        assert!(files.borrow(None, &loan, &Weak::new()).is_err(), "it has to be opened");
+        let unknown = Shown { file: u64::MAX, descriptor: -1 };
+        files.see(lender.process(), &[&[unknown][..], &pool.files()].concat());
+        assert_eq!(files.0.len(), 2, "what is not there is passed over");
+        assert_eq!(files.borrow(None, &loan, &Weak::new()).unwrap()[0].len(), 9);
+        files.see(None, &pool.files());
     }
 
     #[test]

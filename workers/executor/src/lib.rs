@@ -3,7 +3,7 @@
 //! [`run`] is the whole process: it speaks with its agent on standard input and output, with its peers over TCP, reads data from
 //! and writes checkpoints to the object store. It decides nothing: `workers-member` does, this crate performs.
 //!
-//! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), `inbox.rs` (what happens), `meanwhile.rs` (who listens while that lasts), `rest.rs` (how a guest keeps to its share of the time), [`sums`], [`buffers`] `replica.rs` and `room.rs` (the buffers that it
+//! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), `inbox.rs` (what happens), `meanwhile.rs` (who listens while that lasts), `rest.rs` (how a guest keeps to its share of the time), [`sums`], [`buffers`] `replica.rs`, `mean.rs` and `room.rs` (the buffers that it
 //! names), [`stretch`], `network.rs` with `outbox.rs`, `handshake.rs`, `keys.rs`, `lending.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
 //! computes), `ahead.rs` (batches that are made before they are asked for), [`side_by_side`] (several ranks at once), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`.
 //!
@@ -30,6 +30,7 @@ mod inbox;
 mod keys;
 mod lending;
 mod life;
+mod mean;
 mod meanwhile;
 mod network;
 mod outbox;

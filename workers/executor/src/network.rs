@@ -10,7 +10,8 @@ use crate::replica::Reading;
 use crate::stretch::Stretch;
 use crate::sums::OutgoingSlice;
 use crate::wire::{
-    Frame, HEADER_LEN, Header, LOAN_LEN, LOAN_NUMBER_LEN, Loan, SIGN_LEN, bytes_of_mut, decode_sign, encode_sign,
+    Frame, HEADER_LEN, Header, LOAN_LEN, LOAN_NUMBER_LEN, Loan, PAYLOAD_LEN_MAX, SHOWN_LEN, SIGN_LEN, Shown,
+    bytes_of_mut, decode_sign, encode_sign,
 };
 use events_schema::Step;
 use events_schema::batch::{from_bytes, to_bytes};
@@ -178,6 +179,16 @@ impl Network {
         let mut frame = header.encode().to_vec();
         frame.extend_from_slice(&payload);
         self.put(to, Outgoing::Frame(frame));
+    }
+
+    /// Shows every peer the files of which it is going to be lent stretches.
+    pub fn show(&self, files: &[Shown]) {
+        for files in files.chunks(PAYLOAD_LEN_MAX as usize / SHOWN_LEN).filter(|_| self.shared.door.is_some()) {
+            let shows = frame(Frame::Shows, &files.iter().flat_map(Shown::encode).collect::<Vec<u8>>());
+            for link in self.used.values().filter_map(|id| self.links.get(id)) {
+                link.outbox.put(Outgoing::Frame(shows.clone()));
+            }
+        }
     }
 
     /// Sends a slice.
@@ -394,6 +405,10 @@ impl Reader<'_> {
                     self.lender.is_readable();
                     true
                 }
+                Frame::Shows => {
+                    self.see(&mut stream, header)?;
+                    true
+                }
             };
             if !heard {
                 return Ok(());
@@ -434,6 +449,14 @@ impl Reader<'_> {
         Ok(true)
     }
 
+    fn see(&mut self, stream: &mut impl Read, header: Header) -> Result<(), String> {
+        let mut payload = vec![0; header.payload_len as usize];
+        stream.read_exact(&mut payload).map_err(|e| e.to_string())?;
+        let shown = payload.as_chunks().0.iter().map(Shown::decode).collect::<Vec<_>>();
+        self.files.see(self.lender.process(), &shown);
+        Ok(())
+    }
+
     fn recognise(&self, sign: &[u8; SIGN_LEN]) {
         if self.shared.door.is_some()
             && self.lender.recognise(&decode_sign(sign))
@@ -451,7 +474,7 @@ fn exactly<const LEN: usize>(stream: &mut impl Read) -> Result<[u8; LEN], String
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::inbox::inbox;
@@ -469,6 +492,25 @@ mod tests {
         let keys = Arc::new(LinkKeys::of(&[pair(1, 0, 1), LinkKey { peer: 1 - me, ..pair(1, 0, 1) }]));
         let identity = Identity { job, me: Peer(me), class: Digest::of(b"x"), keys };
         (Network::listen("127.0.0.1", identity, sender, Memory::Lent).unwrap(), events)
+    }
+
+    /// Two that are linked.
+    pub(crate) fn linked() -> [(Network, Receiver<Event>); 2] {
+        let mut both = [network(0), network(1)];
+        both[1].0.dial(Peer(0), both[0].0.address().to_string());
+        for (network, events) in &mut both {
+            let Event::Linked(id, link) = events.recv_timeout(WAIT_MAX).unwrap() else { panic!("not linked") };
+            network.linked(id, link);
+            network.take(id);
+        }
+        both
+    }
+
+    pub(crate) fn next_bulk(events: &Receiver<Event>) -> (Bulk, Stretch) {
+        match events.recv_timeout(WAIT_MAX).unwrap() {
+            Event::Bulk(_, bulk, stretch) => (bulk, stretch),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl<W: Write + Send> Trainer<W> {
             Out::Adopt(_) => self.replica.adopt(),
             Out::Expect(Need::Replica) => self.replica.expect(self.room.replica.take()),
             Out::Expect(Need::Gradient) => self.replica.expect_gradient(),
-            Out::Fill { offset, payload } => self.replica.fill(offset, &payload),
+            Out::Fill { offset, payload } => self.replica.fill(offset, payload),
             Out::Supplied(_) => self.replica.supplied(),
             Out::Unexpect => self.replica.unexpect(),
             // Without it a growth takes longer; whoever waits for room must hear of that all the same.

@@ -59,14 +59,14 @@ pub fn train_plain_steps(
 ) -> Result<PlainRun, ProgramError> {
     let mut program =
         Program::open(job.clone(), order, store_url, torch, StorePatience::default(), ComputingProcess::default())?;
-    let (workers, lengths) = (program.workers(), program.lengths());
+    let workers = program.workers();
     let ranks: Vec<Rank> = (0..workers).map(Rank).collect();
     // As a job of one executor.
     let each: Vec<&[Rank]> = match program.spec.determinism {
         Determinism::D1 => ranks.chunks(1).collect(),
         Determinism::None => vec![&ranks],
     };
-    let mut replica = Replica::new(lengths, program.workload.pool());
+    let mut replica = Replica::new(&program.workload, program.workload.pool());
     replica.load(program.workload.initial_replica()?);
     replica.adopt();
     let (mut losses, mut evaluations) = (Vec::new(), Vec::new());
@@ -127,7 +127,7 @@ pub fn cold_start(
         Program::open(job.clone(), order, store_url, torch, StorePatience::default(), ComputingProcess::default())?;
     let open = begun.elapsed();
     let begun = Instant::now();
-    let mut replica = Replica::new(program.lengths(), program.workload.pool());
+    let mut replica = Replica::new(&program.workload, program.workload.pool());
     replica.load(program.workload.initial_replica()?);
     let replica_out = begun.elapsed();
     replica.adopt();

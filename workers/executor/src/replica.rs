@@ -4,7 +4,9 @@
 //! Shared by reference with whoever sends or saves it; an update waits for who is soon done with reading, and works on a copy for anybody else.
 
 use crate::buffers::{Buffer, Pool};
+use crate::mean::Mean;
 use crate::program::ProgramError;
+use crate::stretch::Stretch;
 use crate::workload::{Version, View, Workload};
 use events_schema::Step;
 use events_schema::stride::Stride;
@@ -29,7 +31,9 @@ pub struct Replica {
     /// Of `data`, or of what is on its way.
     version: Version,
     /// The mean gradient that led there, or that is applied next.
-    gradient: Option<Arc<Buffer>>,
+    gradient: Option<Mean>,
+    /// Whether the update reads a gradient where a peer has lent it; a process that computes maps this executor's memory only.
+    reads_lent: bool,
     /// Where gradients that come are kept.
     gradients: Pool,
     /// What is on its way from peers.
@@ -56,15 +60,16 @@ pub struct Reading {
 #[derive(Debug)]
 enum Supply {
     Replica(Vec<f32>),
-    Gradient(Buffer),
+    Gradient(Mean),
 }
 
 impl Replica {
-    /// None yet; gradients that come will lie in buffers of this pool.
+    /// None yet, of what this workload trains; gradients that come by a copy will lie in buffers of this pool.
     #[must_use]
-    pub fn new(lengths: Lengths, gradients: Pool) -> Self {
+    pub fn new(workload: &Workload, gradients: Pool) -> Self {
         Self {
-            lengths,
+            lengths: workload.lengths(),
+            reads_lent: matches!(workload, Workload::Native { .. }),
             data: Arc::default(),
             elsewhere: false,
             version: Version::default(),
@@ -95,10 +100,11 @@ impl Replica {
         Reading { _until: Some(reading) }
     }
 
-    /// The last mean gradient.
-    #[must_use]
-    pub fn gradient(&self) -> Option<Arc<Buffer>> {
-        self.gradient.clone()
+    /// The last mean gradient, for being sent.
+    pub fn gradient(&mut self) -> Option<Arc<Buffer>> {
+        let gradient = self.gradient.take()?.into_buffer(&self.gradients);
+        self.gradient = Some(Arc::clone(&gradient).into());
+        Some(gradient)
     }
 
     /// What to compute with: of a replica that is arriving, if one is, the beginning. It arrives before the rest, so that a newcomer can
@@ -139,7 +145,7 @@ impl Replica {
 
     /// A gradient comes from peers.
     pub fn expect_gradient(&mut self) {
-        self.supply = Some(Supply::Gradient(self.gradients.take()));
+        self.supply = Some(Supply::Gradient(Mean::default()));
     }
 
     /// What comes is of no use any more.
@@ -148,13 +154,16 @@ impl Replica {
     }
 
     /// Takes a stretch of what is supplied.
-    pub fn fill(&mut self, offset: usize, elements: &[f32]) {
-        let supply = self.supply.as_mut().map(|supply| match supply {
-            Supply::Replica(replica) => &mut replica[..],
-            Supply::Gradient(gradient) => &mut gradient[..],
-        });
-        if let Some(place) = supply.and_then(|supply| supply.get_mut(offset..offset + elements.len())) {
-            place.copy_from_slice(elements);
+    pub fn fill(&mut self, offset: usize, elements: Stretch) {
+        match (&mut self.supply, elements) {
+            (Some(Supply::Replica(replica)), elements) => {
+                if let Some(place) = replica.get_mut(offset..offset + elements.len()) {
+                    place.copy_from_slice(&elements);
+                }
+            }
+            (Some(Supply::Gradient(mean)), Stretch::Lent(lent)) if self.reads_lent => mean.borrow(offset, lent),
+            (Some(Supply::Gradient(mean)), elements) => mean.copy(offset, &elements, &self.gradients),
+            (None, _) => {}
         }
     }
 
@@ -169,21 +178,20 @@ impl Replica {
 
     /// The gradient that was supplied is the one that is applied next.
     pub fn take_gradient(&mut self) {
-        let supplied = match self.supply.take() {
-            Some(Supply::Gradient(gradient)) => gradient,
-            _ => Buffer::from(Vec::new()),
+        self.gradient = match self.supply.take() {
+            Some(Supply::Gradient(mean)) => Some(mean),
+            _ => None,
         };
-        self.keep_gradient(supplied);
     }
 
     /// This mean gradient is applied next; peers may be sent it before that is done.
     pub fn keep_gradient(&mut self, mean: Buffer) {
-        self.gradient = Some(Arc::new(mean));
+        self.gradient = Some(Arc::new(mean).into());
     }
 
     /// Applies the mean gradient that was kept: of `step` and of those after it that are taken at once.
     pub fn apply(&mut self, workload: &mut Workload, (step, stride): (Step, Stride)) -> Result<(), ProgramError> {
-        let mean = self.gradient.take().unwrap_or_else(|| Arc::new(Buffer::from(Vec::new())));
+        let mean = self.gradient.take().unwrap_or_default();
         match workload {
             Workload::Native { update, .. } => {
                 self.apply_in_place(update, &mean, step, stride);
@@ -194,15 +202,15 @@ impl Replica {
                 let after = Version(self.version.0 + 1);
                 // It is changed elsewhere, and what others read here stays as it is.
                 self.readers.clear();
-                let mean = torch.apply(self.view(), mean, (step, stride), after)?;
-                self.gradient = Some(mean);
+                let mean = torch.apply(self.view(), mean.into_buffer(&self.gradients), (step, stride), after)?;
+                self.gradient = Some(mean.into());
                 (self.version, self.data, self.elsewhere) = (after, Arc::default(), true);
             }
         }
         Ok(())
     }
 
-    fn apply_in_place(&mut self, update: &Update, mean: &[f32], step: Step, stride: Stride) {
+    fn apply_in_place(&mut self, update: &Update, mean: &Mean, step: Step, stride: Stride) {
         let begun = Instant::now();
         // They are soon done; a copy of all of it would take longer than what is left of theirs.
         for reader in self.readers.drain(..) {
@@ -218,7 +226,7 @@ impl Replica {
         self.copies += u64::from(Arc::strong_count(&self.data) > 1);
         let data: &mut Vec<f32> = Arc::make_mut(&mut self.data);
         self.held += begun.elapsed();
-        update.apply_strided(data, mean, step, stride);
+        mean.apply(update, data, step, stride);
     }
 }
 
@@ -239,7 +247,7 @@ mod tests {
 
     fn trained(steps: u64) -> Replica {
         let mut workload = workload();
-        let (mut replica, elements) = (Replica::new(workload.lengths(), workload.pool()), workload.lengths().gradient);
+        let (mut replica, elements) = (Replica::new(&workload, workload.pool()), workload.lengths().gradient);
         replica.load(workload.initial_replica().unwrap());
         replica.adopt();
         for s in 0..steps {
@@ -260,12 +268,12 @@ mod tests {
 
     #[test]
     fn a_newcomer_has_the_parameters_before_the_rest() {
-        let (mut from, mut newcomer) = (trained(3), Replica::new(workload().lengths(), workload().pool()));
+        let (mut from, mut newcomer) = (trained(3), Replica::new(&workload(), workload().pool()));
         newcomer.expect(None);
         let data = whole(&mut from);
-        newcomer.fill(0, &data[..8]);
+        newcomer.fill(0, data[..8].to_vec().into());
         assert_eq!(newcomer.view().elements, &data[..8]);
-        newcomer.fill(8, &data[8..]);
+        newcomer.fill(8, data[8..].to_vec().into());
         newcomer.supplied();
         assert_eq!(whole(&mut newcomer), data);
     }
@@ -275,8 +283,8 @@ mod tests {
         let (mut ahead, mut behind) = (trained(4), trained(3));
         behind.expect_gradient();
         let gradient = ahead.gradient().unwrap();
-        behind.fill(0, &gradient[..3]);
-        behind.fill(3, &gradient[3..]);
+        behind.fill(0, gradient[..3].to_vec().into());
+        behind.fill(3, gradient[3..].to_vec().into());
         behind.take_gradient();
         behind.apply(&mut workload(), (Step(3), Stride::ONE)).unwrap();
         assert_eq!(whole(&mut behind), whole(&mut ahead));

@@ -128,7 +128,7 @@ impl<W: Write + Send> Trainer<W> {
             events: Events::new(events, size_of::<f32>() * program.lengths().gradient),
             units: Units::default(),
             rests: Rests::default(),
-            replica: Replica::new(program.lengths(), gradients.clone()),
+            replica: Replica::new(&program.workload, gradients.clone()),
             gradients,
             room: Room::default(),
             life,
@@ -242,6 +242,8 @@ impl<W: Write + Send> Trainer<W> {
             Event::Bulk(link, bulk, payload) => In::Bulk { link, bulk, payload },
             Event::RoomMade(room) => {
                 self.room = room;
+                // Before the wish that waited for this, or before the replica that is sent for it.
+                self.network.show(&[self.gradients.files(), self.network.pieces().files()].concat());
                 In::RoomMade
             }
             Event::Warmed(generation) => In::Warmed(generation),

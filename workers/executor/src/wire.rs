@@ -23,6 +23,8 @@ pub const ELEMENT_LEN: usize = 4;
 pub const LOAN_LEN: usize = 40;
 /// Bytes of a [`Sign`].
 pub const SIGN_LEN: usize = 24;
+/// Bytes of a [`Shown`].
+pub const SHOWN_LEN: usize = 12;
 /// Bytes of the number of a loan that comes back.
 pub const LOAN_NUMBER_LEN: usize = 8;
 /// Set in a frame's kind where its stretch is lent.
@@ -43,6 +45,8 @@ pub enum Frame {
     Sign,
     /// The sender can read the receiver's memory.
     Readable,
+    /// [`Shown`] files of the sender's, of which it is going to lend stretches.
+    Shows,
     /// Nothing: the sender lives.
     Ping,
 }
@@ -82,6 +86,9 @@ pub enum WireError {
     /// Not whole elements.
     #[error("bulk frame of {0} bytes is not a whole number of elements")]
     Ragged(u32),
+    /// Not whole files.
+    #[error("frame of {0} bytes does not show a whole number of files")]
+    RaggedFiles(u32),
 }
 
 impl Header {
@@ -95,6 +102,7 @@ impl Header {
             Frame::Sign => (6, None),
             Frame::Readable => (7, None),
             Frame::Returned => (8, None),
+            Frame::Shows => (9, None),
             Frame::Lent(kind) => (LENT | number_of(kind), node_of(kind)),
         };
         let node = node.unwrap_or(Node { first: 0, count: 0 });
@@ -137,6 +145,7 @@ impl Header {
             6 => (Frame::Sign, Some(SIGN_LEN)),
             7 => (Frame::Readable, Some(0)),
             8 => (Frame::Returned, Some(LOAN_NUMBER_LEN)),
+            9 => (Frame::Shows, None),
             number if number & LENT != 0 => (Frame::Lent(kind(number & !LENT).ok_or(unknown)?), Some(LOAN_LEN)),
             number => (Frame::Bulk(kind(number).ok_or(unknown)?), None),
         };
@@ -148,6 +157,9 @@ impl Header {
         }
         if matches!(frame, Frame::Bulk(_)) && !payload_len.is_multiple_of(ELEMENT_LEN as u32) {
             return Err(WireError::Ragged(payload_len));
+        }
+        if frame == Frame::Shows && !payload_len.is_multiple_of(SHOWN_LEN as u32) {
+            return Err(WireError::RaggedFiles(payload_len));
         }
         let tag = Tag { generation: Generation(u64_at(16)), revision: u32_at(12) };
         Ok(Self { frame, tag, step: Step(u64_at(24)), offset: u64_at(32), payload_len })
@@ -204,6 +216,33 @@ impl Loan {
         let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let descriptor = i32::from_le_bytes(std::array::from_fn(|i| bytes[32 + i]));
         Self { number: u64_at(0), file: u64_at(8), start: u64_at(16), elements: u64_at(24), descriptor }
+    }
+}
+
+/// A file of its sender's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shown {
+    /// Which of them.
+    pub file: u64,
+    /// Its descriptor in the sender's process.
+    pub descriptor: i32,
+}
+
+impl Shown {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SHOWN_LEN] {
+        let mut bytes = [0; SHOWN_LEN];
+        bytes[0..8].copy_from_slice(&self.file.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.descriptor.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one.
+    #[must_use]
+    pub fn decode(bytes: &[u8; SHOWN_LEN]) -> Self {
+        let file = u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
+        Self { file, descriptor: i32::from_le_bytes(std::array::from_fn(|i| bytes[8 + i])) }
     }
 }
 
@@ -284,6 +323,8 @@ mod tests {
     fn loans_and_signs_survive_their_bytes() {
         let loan = Loan { number: 1 << 60, file: 7, descriptor: -3, start: 1 << 40, elements: u64::MAX };
         assert_eq!(Loan::decode(&loan.encode()), loan);
+        let shown = Shown { file: 1 << 60, descriptor: -3 };
+        assert_eq!(Shown::decode(&shown.encode()), shown);
         let sign = Sign { process: 1 << 31, descriptor: 5, word: std::array::from_fn(|i| i as u8) };
         assert_eq!(decode_sign(&encode_sign(&sign)), sign);
     }
@@ -296,8 +337,12 @@ mod tests {
         assert_eq!(Header::decode(&with(PAYLOAD_LEN_MAX + 1)), Err(WireError::TooLong(PAYLOAD_LEN_MAX + 1)));
         assert_eq!(Header::decode(&with(7)), Err(WireError::Ragged(7)));
         let mut unknown = good.encode();
-        unknown[4] = 9;
-        assert_eq!(Header::decode(&unknown), Err(WireError::Kind(9)));
+        unknown[4] = 10;
+        assert_eq!(Header::decode(&unknown), Err(WireError::Kind(10)));
+        let shows = |payload_len| Header { frame: Frame::Shows, payload_len, ..good };
+        assert_eq!(Header::decode(&shows(2 * SHOWN_LEN as u32).encode()), Ok(shows(2 * SHOWN_LEN as u32)));
+        let refused = Header::decode(&shows(SHOWN_LEN as u32 + 1).encode());
+        assert_eq!(refused, Err(WireError::RaggedFiles(SHOWN_LEN as u32 + 1)));
         unknown[4] = LENT;
         assert_eq!(Header::decode(&unknown), Err(WireError::Kind(LENT)), "a loan of nothing");
     }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod driver;
+mod lent;
 
 use driver::Driver;
 use events_schema::control::{Phase, STOPPED_STATUS, WaitsFor};

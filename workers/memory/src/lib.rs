@@ -119,9 +119,15 @@ impl DerefMut for Segment {
 /// until all are there, and a thread that computes waits for that as soon as it allocates or frees a vector of some length: seconds for a gigabyte.
 fn make_pages(map: &MmapMut) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    for start in (0..map.len()).step_by(PAGES_AT_ONCE_BYTES) {
-        let bytes = PAGES_AT_ONCE_BYTES.min(map.len() - start);
-        match map.advise_range(memmap2::Advice::PopulateWrite, start, bytes) {
+    in_stretches(map.len(), |start, bytes| map.advise_range(memmap2::Advice::PopulateWrite, start, bytes))?;
+    Ok(())
+}
+
+/// Has the kernel do something for each stretch of a mapping.
+#[cfg(target_os = "linux")]
+fn in_stretches(len: usize, mut advise: impl FnMut(usize, usize) -> io::Result<()>) -> io::Result<()> {
+    for start in (0..len).step_by(PAGES_AT_ONCE_BYTES) {
+        match advise(start, PAGES_AT_ONCE_BYTES.min(len - start)) {
             // Kernels before 5.14 do not know it; pages come when they are touched.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
             other => other?,

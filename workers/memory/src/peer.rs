@@ -113,13 +113,20 @@ impl PeerFile {
         if !sealed.contains(rustix::fs::SealFlags::SHRINK) {
             return Err(refused("a file that can become shorter is not mapped".to_owned()));
         }
-        // Only the pages that are read count as this process's, so they are not asked for beforehand.
         // SAFETY: as for the mapping of a segment (`lib.rs`): the file cannot become shorter, which was asked of the kernel just now, and every value
         // of its bytes is a valid `f32`. Its process writes to none of the elements that it has lent until they are given back or this
         // process has ended, and no others are looked at; one that breaks this rule changes numbers.
         #[allow(unsafe_code)]
         let map = unsafe { MmapOptions::new().map(&file)? };
         Ok(Self { map })
+    }
+
+    /// Has its pages mapped, so that nobody waits for that who reads them first. For a file that is going to be read as a whole: pages that are mapped count as
+    /// this process's. Other threads wait for memory of their own meanwhile for a moment at the most.
+    pub fn map_pages(&self) -> io::Result<()> {
+        crate::in_stretches(self.map.len(), |start, bytes| {
+            self.map.advise_range(memmap2::Advice::PopulateRead, start, bytes)
+        })
     }
 
     /// Elements of it; none where a part of them lies beyond its end.
@@ -148,6 +155,23 @@ mod tests {
         assert_eq!(file.get(2047..2049), None, "beyond its end");
         drop(several);
         assert_eq!(file.get(1024 + 3..1024 + 4), Some(&[2.5][..]), "it stays while it is mapped");
+    }
+
+    #[test]
+    fn its_pages_are_mapped_before_they_are_read() {
+        let (door, segment) = (Door::new([9; 16]).unwrap(), Segment::new(1 << 19).unwrap());
+        let place = segment.place();
+        let file = PeerProcess::find(&door.sign()).unwrap().open(place.file, place.descriptor).unwrap();
+        let resident = || {
+            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            // The segment itself is mapped for writing.
+            let header = |line: &&str| line.contains(&file_name(place.file)) && line.contains(" r--s ");
+            let mapping = smaps.lines().skip_while(|line| !header(line));
+            mapping.skip(1).find_map(|line| line.strip_prefix("Rss:").map(|kb| kb.trim().to_owned())).unwrap()
+        };
+        assert_eq!(resident(), "0 kB");
+        file.map_pages().unwrap();
+        assert_eq!(resident(), "2048 kB");
     }
 
     #[test]

@@ -259,6 +259,12 @@ impl Driver {
         }
     }
 
+    /// Sends a signal, by its name.
+    pub fn signal(&mut self, number: u32, signal: &str) {
+        let pid = self.processes[&number].child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    }
+
     /// Whether the others have let go of a member that left, or are done. Otherwise it left before it was in lock-step with them, or when the job stood still
     /// at its end, and they need a proposal without it, as the controller makes one.
     pub fn goes_on_without(&mut self, left: u32, others: &[u32]) -> bool {
