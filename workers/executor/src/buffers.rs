@@ -98,6 +98,13 @@ impl Pool {
         }
     }
 
+    /// All that are free now.
+    #[must_use]
+    pub fn take_free(&self) -> Vec<Buffer> {
+        let free = std::mem::take(&mut *self.0.free.lock().unwrap_or_else(PoisonError::into_inner));
+        free.into_iter().map(|memory| Buffer { memory, home: Some(Arc::clone(&self.0)) }).collect()
+    }
+
     /// A buffer with anything in it.
     #[must_use]
     pub fn take(&self) -> Buffer {
@@ -238,6 +245,8 @@ mod tests {
         pool.reserve(1);
         assert_eq!(pool.0.free.lock().unwrap().len(), 1, "those that are taken do not count");
         assert_eq!(pool.files().len(), 3, "but peers are shown them");
+        let free = pool.take_free().len();
+        assert_eq!((free, pool.0.free.lock().unwrap().len()), (1, 1), "they are back when they were dropped");
         Pool::own(3).reserve(1);
     }
 

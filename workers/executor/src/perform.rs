@@ -169,7 +169,7 @@ impl<W: Write + Send> Trainer<W> {
     }
 
     /// What nobody can compute breaks the job; what only this executor cannot, stops it.
-    fn failed(&self, error: ProgramError) -> Result<Input, TrainError> {
+    pub(crate) fn failed(&self, error: ProgramError) -> Result<Input, TrainError> {
         if error.is_broken() { Ok(In::Broken(error.reason())) } else { Err(error.into()) }
     }
 

@@ -244,7 +244,10 @@ impl<W: Write + Send> Trainer<W> {
                 self.room = room;
                 // Before the wish that waited for this, or before the replica that is sent for it.
                 self.network.show(&[self.gradients.files(), self.network.pieces().files()].concat());
-                In::RoomMade
+                match self.program.workload.map_free() {
+                    Ok(()) => In::RoomMade,
+                    Err(error) => self.failed(error)?,
+                }
             }
             Event::Warmed(generation) => In::Warmed(generation),
             Event::ShardWritten(shard) => self.written(Written::Shard(shard)),

@@ -199,6 +199,16 @@ impl Workload {
         }
     }
 
+    /// Has the Python process map the buffers that are free, of which it will be given some in a step; an engine of this process has them.
+    pub fn map_free(&mut self) -> Result<(), ProgramError> {
+        if let Self::Torch(torch) = self {
+            for buffer in torch.pool.take_free() {
+                buffer.segment().map_or(Ok(()), |segment| torch.job.map(segment))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a sum over all ranks the mean that an update is given and that others are given who have to apply it: divided by the weight and, where
     /// the update does not do so itself, clipped. What only travels along in it stays.
     pub fn make_mean(&self, sum: &mut [f32], weight: f64) {

@@ -440,6 +440,11 @@ impl TorchJob {
         Ok(())
     }
 
+    /// Has the child map a segment, so that it need not when it is given it first: that takes 30 ms for 218 MB.
+    pub fn map(&mut self, segment: &Segment) -> Result<(), TorchError> {
+        self.place(segment).map(drop)
+    }
+
     /// The child's name for a segment; it is given the segment if it has not mapped it yet.
     fn place(&mut self, segment: &Segment) -> Result<u64, TorchError> {
         let number = segment.number();

@@ -11,6 +11,7 @@ import torch
 
 ALIGN_WORDS = 16
 WORD_BYTES = 4
+MADV_POPULATE_READ = 22  # in Linux; Python has no name for it
 
 
 class Segment:
@@ -25,9 +26,20 @@ class Segment:
             self.fd = theirs
         # A mapping needs no descriptor; Python's has one all the same where it cannot be told otherwise.
         untracked = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-        self.map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0), **untracked)
+        populate = getattr(mmap, "MAP_POPULATE", 0) if theirs is None else 0
+        self.map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | populate, **untracked)
+        if theirs is not None:
+            self._map_pages()
         self.bytes = torch.frombuffer(self.map, dtype=torch.uint8)
         self.size = size
+
+    def _map_pages(self) -> None:
+        """Of memory whose pages are there: for reading, which takes half of what it takes for writing, and a page that several processes may write is mapped for
+        both at once."""
+        try:
+            self.map.madvise(MADV_POPULATE_READ)
+        except OSError:  # kernels before 5.14: pages are mapped when they are touched
+            pass
 
     def pin(self) -> None:
         """Lets the device copy straight from and to it, where CUDA allows; without it copies only take longer."""
