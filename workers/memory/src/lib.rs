@@ -1,14 +1,16 @@
 //! Memory that an executor shares with the process that computes for it, and with executors of the same host: an anonymous file, mapped by both.
 //! Where a gradient lies in one, it crosses from one process to the other without being copied.
 //!
-//! The only crate of the workspace in which `unsafe` is allowed, and there are two uses of it: making a mapping to write ([`Segment`]) and one to
-//! read ([`PeerFile`]). Knows no protocol: who works on a segment when is agreed elsewhere (`workers/torch`, `workers/executor/src/lending.rs`).
+//! The only crate of the workspace in which `unsafe` is allowed, and there are three uses of it: making a mapping to write ([`Segment`]), asking for
+//! it in large pages (`mapping.rs`), and one to read ([`PeerFile`]). Knows no protocol: who works on a segment when is agreed elsewhere
+//! (`workers/torch`, `workers/executor/src/lending.rs`).
 
+mod mapping;
 mod peer;
 
 pub use peer::{Door, PeerFile, PeerProcess, Sign};
 
-use memmap2::{MmapMut, MmapOptions};
+use mapping::Mapping;
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -17,15 +19,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Pages that are made at once: 0.4 to 4 ms.
-const PAGES_AT_ONCE_BYTES: usize = 1 << 20;
 /// Bytes of an element.
 const ELEMENT_BYTES: usize = size_of::<f32>();
 
 /// A shared run of elements. Another process that was given its descriptor sees and changes the same ones.
 #[derive(Debug)]
 pub struct Segment {
-    map: MmapMut,
+    map: Mapping,
     file: Arc<File>,
     /// Which file it is, among all of this process.
     number: u64,
@@ -46,7 +46,7 @@ pub struct Place {
 }
 
 impl Segment {
-    /// Makes one, filled with zeros. Its pages are there already: touching them first in a step would cost up to 4 ms a megabyte. Other threads of this
+    /// Makes one, filled with zeros. Its pages are there already, and large ones where it is long: touching them first in a step would cost up to 4 ms a megabyte. Other threads of this
     /// process wait for memory of their own meanwhile for a few milliseconds at the most.
     pub fn new(elements: usize) -> io::Result<Self> {
         let (file, number) = sealed_file(elements)?;
@@ -60,17 +60,8 @@ impl Segment {
     }
 
     fn map(file: &Arc<File>, number: u64, start: usize, elements: usize) -> io::Result<Self> {
-        let mut options = MmapOptions::new();
         // Nothing cannot be mapped.
-        options.offset((start * ELEMENT_BYTES) as u64).len(elements.max(1) * ELEMENT_BYTES);
-        // SAFETY: a mapping is as safe as its file: nobody may make it shorter, for an access beyond its end would be a fault, and nobody may change
-        // what a reference of Rust's says cannot change. The file is anonymous, this process has just made it, and it is sealed: no descriptor
-        // can make it shorter. Every value of its bytes is a valid `u8` and `f32`. No two segments of one file overlap. The process that its
-        // descriptor is given to changes it only while it answers a request, and who asks holds no reference into it meanwhile; one that breaks this
-        // rule changes numbers, on which no code here relies for more than their sum.
-        #[allow(unsafe_code)]
-        let map = unsafe { options.map_mut(&**file)? };
-        make_pages(&map)?;
+        let map = Mapping::new(file, start * ELEMENT_BYTES, elements.max(1) * ELEMENT_BYTES)?;
         Ok(Self { map, file: Arc::clone(file), number, start, elements })
     }
 
@@ -113,27 +104,6 @@ impl DerefMut for Segment {
     fn deref_mut(&mut self) -> &mut [f32] {
         &mut bytemuck::cast_slice_mut(&mut self.map)[..self.elements]
     }
-}
-
-/// Has the pages of a mapping made, a stretch after the other. In one call, as `MAP_POPULATE` does it, the kernel keeps its lock of the process's mappings
-/// until all are there, and a thread that computes waits for that as soon as it allocates or frees a vector of some length: seconds for a gigabyte.
-fn make_pages(map: &MmapMut) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    in_stretches(map.len(), |start, bytes| map.advise_range(memmap2::Advice::PopulateWrite, start, bytes))?;
-    Ok(())
-}
-
-/// Has the kernel do something for each stretch of a mapping.
-#[cfg(target_os = "linux")]
-fn in_stretches(len: usize, mut advise: impl FnMut(usize, usize) -> io::Result<()>) -> io::Result<()> {
-    for start in (0..len).step_by(PAGES_AT_ONCE_BYTES) {
-        match advise(start, PAGES_AT_ONCE_BYTES.min(len - start)) {
-            // Kernels before 5.14 do not know it; pages come when they are touched.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
-            other => other?,
-        }
-    }
-    Ok(())
 }
 
 fn too_long(elements: usize) -> io::Error {
@@ -194,11 +164,11 @@ mod tests {
 
     #[test]
     fn its_pages_are_there_before_they_are_touched() {
-        let segment = Segment::new(3 * PAGES_AT_ONCE_BYTES / (2 * ELEMENT_BYTES)).unwrap();
+        let segment = Segment::new(3 * (1 << 20) / (2 * ELEMENT_BYTES)).unwrap();
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mapping = smaps.split_once(&peer::file_name(segment.number())).unwrap().1;
         let resident = mapping.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap().trim();
-        assert_eq!(resident, format!("{} kB", 3 * PAGES_AT_ONCE_BYTES / 2 / 1024));
+        assert_eq!(resident, format!("{} kB", 3 * 1024 / 2));
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl PeerFile {
     /// Has its pages mapped, so that nobody waits for that who reads them first. For a file that is going to be read as a whole: pages that are mapped count as
     /// this process's. Other threads wait for memory of their own meanwhile for a moment at the most.
     pub fn map_pages(&self) -> io::Result<()> {
-        crate::in_stretches(self.map.len(), |start, bytes| {
+        crate::mapping::in_stretches(0..self.map.len(), |start, bytes| {
             self.map.advise_range(memmap2::Advice::PopulateRead, start, bytes)
         })
     }

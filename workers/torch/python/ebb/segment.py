@@ -1,17 +1,23 @@
-"""Memory shared with the executor: an anonymous file mapped by both. Who owns which bytes when is the protocol's business."""
+"""Memory shared with the executor: an anonymous file mapped by both. Who owns which bytes when is the protocol's business.
+
+In large pages where the kernel gives them, as the executor has it (`workers/memory/src/mapping.rs`): parameters, the optimizer's state and gradients are
+passed over from end to end in each step.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
-import sys
 from typing import Callable
 
 import torch
 
 ALIGN_WORDS = 16
 WORD_BYTES = 4
-MADV_POPULATE_READ = 22  # in Linux; Python has no name for it
+LARGE_BYTES = 2 << 20
+# Of the kernel's interface; Python has no names for them.
+MAP_FIXED, MAP_NORESERVE, MADV_POPULATE_READ, MADV_COLLAPSE = 0x10, 0x4000, 22, 25
 
 
 class Segment:
@@ -21,25 +27,19 @@ class Segment:
         if theirs is None:
             size = max(size, ALIGN_WORDS * WORD_BYTES)
             self.fd = os.memfd_create(f"ebb-{name}", os.MFD_CLOEXEC)
-            os.posix_fallocate(self.fd, 0, size)  # pages are touched now: a first touch later costs 4 ms a megabyte
+            os.ftruncate(self.fd, size)
+            # Pages are made now: a first touch later costs 4 ms a megabyte.
+            self.map = _mapped(self.fd, size)
+            _make_large_pages(self.map)
+            os.posix_fallocate(self.fd, 0, size)
         else:
             self.fd = theirs
-        # A mapping needs no descriptor; Python's has one all the same where it cannot be told otherwise.
-        untracked = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-        populate = getattr(mmap, "MAP_POPULATE", 0) if theirs is None else 0
-        self.map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | populate, **untracked)
-        if theirs is not None:
-            self._map_pages()
+            self.map = _mapped(self.fd, size)
+            # Its pages are there. They are mapped for reading, which takes half of what it takes for writing: a page that several processes may write is
+            # mapped for both at once. Kernels before 5.14 map them when they are touched.
+            _advise(self.map, size, MADV_POPULATE_READ)
         self.bytes = torch.frombuffer(self.map, dtype=torch.uint8)
         self.size = size
-
-    def _map_pages(self) -> None:
-        """Of memory whose pages are there: for reading, which takes half of what it takes for writing, and a page that several processes may write is mapped for
-        both at once."""
-        try:
-            self.map.madvise(MADV_POPULATE_READ)
-        except OSError:  # kernels before 5.14: pages are mapped when they are touched
-            pass
 
     def pin(self) -> None:
         """Lets the device copy straight from and to it, where CUDA allows; without it copies only take longer."""
@@ -59,6 +59,36 @@ class Segment:
         """For memory that is given to nobody else: the mapping alone keeps it from now on."""
         os.close(self.fd)
         self.fd = -1
+
+
+def _mapped(descriptor: int, size: int) -> memoryview:
+    """A file's first bytes, where a large page may begin. Python maps at no address that one says, so the file takes the place of a part of a
+    mapping of Python's, with which it goes."""
+    around = mmap.mmap(-1, size + LARGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(around))
+    before = -begin % LARGE_BYTES
+    call = ctypes.CDLL(None, use_errno=True).mmap
+    call.restype, call.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    if call(begin + before, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | MAP_FIXED, descriptor, 0) != begin + before:
+        error = ctypes.get_errno()
+        raise OSError(error, f"memory to share cannot be mapped: {os.strerror(error)}")
+    return memoryview(around)[before : before + size]
+
+
+def _make_large_pages(memory: memoryview) -> None:
+    """As far as the kernel gives any (Linux 6.1 and later). It makes one of what is there of it, so each has to have begun."""
+    whole = len(memory) // LARGE_BYTES * LARGE_BYTES
+    for start in range(0, whole, LARGE_BYTES):
+        memory[start] = 0
+    if whole:
+        _advise(memory, whole, MADV_COLLAPSE)
+
+
+def _advise(memory: memoryview, size: int, advice: int) -> None:
+    """Asks the kernel for something about the first bytes that it need not grant."""
+    call = ctypes.CDLL(None).madvise
+    call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    call(ctypes.addressof(ctypes.c_char.from_buffer(memory)), size, advice)
 
 
 def apart(like: torch.Tensor) -> tuple[torch.Tensor, Callable[[int, int], torch.Tensor]]:
