@@ -1,6 +1,6 @@
 """Runs Ebb, torchrun elastic and torchft one after the other on this machine and says how they stood what was done to them.
 
-    python compare.py --ebb PROGRAM [--runtimes ebb,torchrun,torchft] [--mode default] [--parts changes,bits,tide] [--rounds 3] [--tide-minutes 10]
+    python compare.py --ebb PROGRAM [--runtimes ebb,ebb-none,torchrun,torchft] [--mode default] [--parts changes,bits,tide] [--rounds 3] [--tide-minutes 10]
                       [--hidden 1024] [--rows 256]
 
 One line of JSON for each finding, then tables. See README.md.
@@ -22,12 +22,14 @@ from typing import Any
 
 from runtimes import SLOTS, Done, Ebb, Peer, Torchft, Torchrun
 
-#: Steps that must be seen after a change before the next.
-SETTLED = 15
+#: Steps that must be seen after a change before the next. A large model's can be fewer: its steps take seconds.
+SETTLED = int(os.environ.get("PEERS_SETTLED", "15"))
 #: Longest wait for training to go on: torchrun's own defaults take 45 s to notice a loss. Large models need more.
 WAIT_S = float(os.environ.get("PEERS_WAIT_S", "120"))
 #: Steps of the runs whose models are compared.
 BIT_STEPS = 60
+#: Ebb by the determinism of its job.
+EBB = {"ebb": "d1", "ebb-none": "none"}
 #: Workers during the tide, for equal times.
 TIDE = (3, 2, 1, 2, 3, 1)
 
@@ -222,14 +224,14 @@ def main() -> None:
 
         def make(steps: int) -> Peer | Ebb:
             place = folder / f"{name}-{part}-{next(numbers)}"
-            if name == "ebb":
-                return Ebb(place, os.path.abspath(options.ebb), steps)
+            if name in EBB:
+                return Ebb(place, os.path.abspath(options.ebb), steps, EBB[name])
             return {"torchrun": Torchrun, "torchft": Torchft}[name](place, options.mode, steps)
 
         return make
 
     runtimes, parts = options.runtimes.split(","), options.parts.split(",")
-    if "ebb" in runtimes and not options.ebb:
+    if EBB.keys() & set(runtimes) and not options.ebb:
         sys.exit("say with --ebb where the `ebb` program is, or leave Ebb out with --runtimes torchrun,torchft")
     found: list[dict[str, Any]] = []
     for part, name in itertools.product(parts, runtimes):

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 #: Logical workers of Ebb's job; the peers' workers share as many rows.
 WORKERS = 6
+#: Rows of the dataset that a logical worker has in a step. They only say how many workers one gradient is of: what is trained on is drawn.
+BATCH_ROWS = 32
 #: What tells `model.py` of its size.
 SIZES = ("PEERS_HIDDEN", "PEERS_ROWS")
 #: Most workers at once.
@@ -195,15 +197,16 @@ class Torchft(Peer):
 
 
 class Ebb:
-    """A service with all slots, whose fleet lends as many as there are to be workers."""
+    """A service with all slots, whose fleet lends as many as there are to be workers. `determinism` is the job's: with `none` an executor computes one gradient
+    of all its rows, as a worker of the peers does; with `d1` one of each logical worker's, and the model is the same whatever happens."""
 
-    name = "ebb"
     #: Whether who was killed is replaced without anybody's doing.
     replaces = True
 
-    def __init__(self, folder: Path, program: str, steps: int = 0) -> None:
+    def __init__(self, folder: Path, program: str, steps: int = 0, determinism: str = "d1") -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        self.determinism, self.name = determinism, "ebb" if determinism == "d1" else f"ebb-{determinism}"
         self.folder, self.program, self.steps, self.lent, self.lines = folder, program, steps or 1_000_000, 0, []
         self.service: subprocess.Popen[bytes] | None = None
         self.follower: subprocess.Popen[str] | None = None
@@ -222,7 +225,7 @@ class Ebb:
             shutil.copy(source, project)
         document = {
             "name": "peers", "engine": "torch", "entry": "train:Job", "dataset": "digits", "steps": self.steps,
-            "workers": {"min": 1, "max": WORKERS}, "batch_size": 32, "checkpoint": {"every_steps": 1_000_000_000},
+            "workers": {"min": 1, "max": WORKERS}, "batch_size": BATCH_ROWS, "determinism": self.determinism, "checkpoint": {"every_steps": 1_000_000_000},
             "environment": {name: os.environ[name] for name in SIZES if name in os.environ},
         }  # fmt: skip
         (project / "job.json").write_text(json.dumps(document))

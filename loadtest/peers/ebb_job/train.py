@@ -6,6 +6,9 @@ import ebb
 import model as peers
 import torch
 
+#: Rows of the dataset of one logical worker, as `runtimes.py` submits the job.
+BATCH_ROWS = 32
+
 
 class Job(ebb.Job):
     def model(self):
@@ -15,8 +18,10 @@ class Job(ebb.Job):
         return peers.optimizer(model)
 
     def loss(self, model, batch):
-        # Rows of chance as the peers': every generator is seeded from (seed, logical worker, step), so they depend on these alone.
-        rows, labels = torch.randn(peers.ROWS, peers.FEATURES), torch.randint(0, peers.CLASSES, (peers.ROWS,))
+        # Rows of chance as the peers': every generator is seeded from (seed, logical worker, step), so they depend on these alone. Without determinism the batch is
+        # of several logical workers.
+        rows = peers.ROWS * (len(batch[1]) // BATCH_ROWS)
+        rows, labels = torch.randn(rows, peers.FEATURES), torch.randint(0, peers.CLASSES, (rows,))
         return torch.nn.functional.cross_entropy(model(rows), labels, reduction="sum"), len(labels)
 
     def on_step(self, model, step):
