@@ -505,6 +505,7 @@ impl CellMachine {
         let (mut seen_by_watch, state, at) = (Vec::new(), &lead.fold.state, self.clock.at(self.now_ms));
         if well {
             seen_by_watch.extend(self.watch.look(self.now_ms, state));
+            seen_by_watch.extend(self.watch.look_at_hosts(self.now_ms, state));
             seen_by_watch.extend(self.watch.look_at_links(self.now_ms, at, state, &mut self.survey));
         }
         let mut found = self.survey.take_found();
@@ -512,6 +513,7 @@ impl CellMachine {
             let (Report::JobStalled { job, .. }
             | Report::MemberStraggles { executor: ExecutorId { job, .. }, .. }
             | Report::MemberKeepsUp { executor: ExecutorId { job, .. } }
+            | Report::LoadMeasured { executor: ExecutorId { job, .. }, .. }
             | Report::TypesMeasured { job, .. }) = &report
             else {
                 continue;

@@ -428,6 +428,7 @@ fn what_the_watch_sees_is_decided_once() {
         waits_for,
         processor_ms: step,
         gradients,
+        busy_percent: None,
     };
     // Two gradients a second, of which each takes the second member half a second and the first one a tenth.
     executors_say(&mut world, link, 300, |number, half| {

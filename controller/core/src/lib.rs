@@ -9,7 +9,7 @@
 //!
 //! Reading order: [`state`] (what is), [`apply()`](State::apply) in `apply/mod.rs` (how a fact changes it), [`decide()`] (which
 //! facts follow from an input; `decide/generations.rs` is the heart), [`policy`] (who gets how many slots), [`orders()`] (what a
-//! server has to run), [`watch`] (which jobs make no progress), `straggle.rs`, [`types`] and `pace.rs` (which members, types and links hold the others up), [`survey`] (which links are measured), [`effects`] and [`sweep`] (other outstanding work), [`version`] (what a change expects to find), [`Reasons`] (why a
+//! server has to run), [`watch`] (which jobs make no progress), `straggle.rs`, [`types`] and `pace.rs` (which members, types and links hold the others up), `hosts.rs` (which slots leave room for a guest), [`survey`] (which links are measured), [`effects`] and [`sweep`] (other outstanding work), [`version`] (what a change expects to find), [`Reasons`] (why a
 //! job has what it has), [`invariants`] (what always holds).
 //! On a job's path: from `events/log` to `decide/jobs.rs`, then `controller/server/src/run.rs`.
 
@@ -17,6 +17,7 @@ mod apply;
 pub mod decide;
 pub mod effects;
 mod explain;
+mod hosts;
 pub mod invariants;
 pub mod limits;
 pub mod orders;

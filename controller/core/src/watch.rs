@@ -4,6 +4,7 @@
 //! One report comes out, `JobStalled`; what is done about it is decided in `decide/stalls.rs`. Who waits for others is never blamed, and
 //! silence is no stall: an executor that is not heard is for its agent, and an agent for its lease.
 
+use crate::hosts::Hosts;
 use crate::limits::COPY_BYTES_PER_MS_ADMITTED;
 use crate::pace::Paces;
 use crate::state::{Job, JobPhase, State};
@@ -121,6 +122,7 @@ pub struct Watch {
     stragglers: Stragglers,
     types: TypeTimes,
     paces: Paces,
+    hosts: Hosts,
 }
 
 impl Watch {
@@ -196,6 +198,15 @@ impl Watch {
             }
         }
         reports
+    }
+
+    /// Who uses how much of its slot, where somebody could be its guest.
+    pub fn look_at_hosts(&mut self, now_ms: u64, state: &State) -> Vec<Report> {
+        let executors = &self.executors;
+        let heard = |executor: &ExecutorId| {
+            executors.get(executor).filter(|heard| now_ms.saturating_sub(heard.at_ms) <= HEARD_MS)
+        };
+        self.hosts.look(now_ms, state, |executor| heard(executor)?.progress.busy_percent)
     }
 
     /// Whose link has made the steps of its job longer, or does no more; what is not known of links, the survey is asked for.
@@ -496,6 +507,7 @@ mod tests {
                 waits_for,
                 processor_ms,
                 gradients: None,
+                busy_percent: None,
             };
             self.watch.heard(self.now_ms, &ExecutorId { job: self.job.clone(), number }, progress);
         }

@@ -458,6 +458,7 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
         | Fact::MemberStraggles { .. }
         | Fact::MemberKeepsUp { .. }
         | Fact::TypesMeasured { .. }
+        | Fact::LoadMeasured { .. }
         | Fact::ReplicasDiffered { .. }
         | Fact::GenerationProposed { .. }
         | Fact::GenerationActive { .. }

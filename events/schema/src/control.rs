@@ -223,6 +223,10 @@ pub struct Progress {
     /// The gradients among the units done; not said by earlier builds.
     #[n(8)]
     pub gradients: Option<Gradients>,
+    /// How much of its slot it used over the last ten seconds, in hundredths: of the slot's share of the processors, or of its device. Filled in by its agent,
+    /// where the slot has a guest slot and that is known; nobody else's use counts. Not said by earlier builds.
+    #[n(9)]
+    pub busy_percent: Option<u8>,
 }
 
 /// Gradients of single ranks that an executor computed, and what they took: the same work for each, so members compare by it.

@@ -793,6 +793,15 @@ pub enum Fact {
         #[n(1)]
         times: Vec<TypeTime>,
     },
+    /// How much of its slot an executor uses, where another job could be its guest, if that was not known or is another part now.
+    #[n(100)]
+    LoadMeasured {
+        #[n(0)]
+        executor: ExecutorId,
+        /// In hundredths, over ten seconds; a guest's use does not count.
+        #[n(1)]
+        busy_percent: u8,
+    },
     /// How fast a server's link to others is, where it is so slow that as a member an executor there would slow its job, or was.
     #[n(97)]
     LinkMeasured {

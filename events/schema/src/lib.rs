@@ -33,6 +33,7 @@ pub mod initial;
 pub mod job;
 mod model;
 pub mod orders;
+mod outcome;
 pub mod profile;
 pub mod report;
 mod requirements;

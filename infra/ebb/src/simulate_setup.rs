@@ -15,7 +15,8 @@ use loadtest_simulate::cluster::ClusterError;
 use loadtest_simulate::costs::REPLICA_MB;
 use loadtest_simulate::pollux::PolluxModel;
 use loadtest_simulate::questions::{keeping, lending};
-use loadtest_simulate::setup::{Notes, Shape, Sharing, jobs};
+use loadtest_simulate::setup::{Notes, Shape, jobs};
+use loadtest_simulate::sharing::Sharing;
 use loadtest_simulate::{
     Cluster, Costs, Deadlines, Demand, Failures, Format, Generator, Information, Setup, Tables, TraceJob, Work, trace,
 };

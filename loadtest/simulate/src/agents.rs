@@ -3,7 +3,7 @@
 use crate::cluster::Group;
 use crate::members::Mode;
 use crate::queue::Event;
-use crate::setup::Sharing;
+use crate::sharing::{Sharing, busy_percent};
 use crate::world::{World, number};
 use controller_core::Input;
 use events_schema::fact::LeaveCause;
@@ -11,6 +11,9 @@ use events_schema::report::{ExitCause, Report, ReportRecord};
 use events_schema::slot_type::SlotType;
 use events_schema::{Digest, ExecutorId, ServerId, SlotId, TimeMs};
 use std::collections::BTreeMap;
+
+/// From the start of a process until it is known how much of its slot it uses.
+const SEEN_MS: u64 = 10_000;
 
 /// A server and its agent.
 pub(crate) struct Server {
@@ -122,6 +125,9 @@ impl World<'_> {
         let Some(process) = self.processes.get_mut(executor) else { return };
         process.ready = true;
         let server = process.server;
+        if self.setup.sharing.is_some() && !process.slot.is_guest() {
+            self.queue.put(self.at.plus_ms(SEEN_MS), Event::Seen(executor.clone()));
+        }
         let address = format!("simulated:{}", executor.number);
         self.report(
             server,
@@ -192,6 +198,14 @@ impl World<'_> {
     pub fn beside_others(&self, slot: &SlotId) -> f64 {
         let of = |sharing: Sharing| if slot.is_guest() { sharing.guest } else { sharing.host };
         self.setup.sharing.filter(|_| self.on.contains_key(&beside(slot))).map_or(1.0, of)
+    }
+
+    /// The watch knows how much of its slot a process uses.
+    pub fn seen(&mut self, executor: &ExecutorId) {
+        let Some(server) = self.processes.get(executor).map(|process| process.server) else { return };
+        let busy_percent = busy_percent(number(&executor.job));
+        // Of the controller itself, which numbers none.
+        self.say(server, 0, Report::LoadMeasured { executor: executor.clone(), busy_percent });
     }
 
     /// Every server breaks at some time, if any do.

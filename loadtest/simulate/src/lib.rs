@@ -26,6 +26,7 @@ pub mod pollux;
 pub mod questions;
 pub mod report;
 pub mod setup;
+pub mod sharing;
 pub mod slice;
 pub mod table;
 pub mod tally;

@@ -35,6 +35,8 @@ pub(crate) enum Event {
     Done { job: usize, stamp: u64 },
     /// Its model is written.
     Finished { job: usize, stamp: u64 },
+    /// A process has run for long enough that it is known how much of its slot it uses.
+    Seen(ExecutorId),
     /// Somebody began or ended beside an executor of it, on the same slot.
     Shared { job: usize },
     /// A server breaks.

@@ -5,6 +5,7 @@ use crate::costs::Costs;
 use crate::curve::{Curve, Tables};
 use crate::goodput::{Goodput, Pace, densest};
 use crate::information::Information;
+use crate::sharing::Sharing;
 use crate::trace::{TraceJob, Work};
 use events_schema::TenantId;
 use events_schema::job::{JobSpec, Length, WORKERS_MAX};
@@ -185,21 +186,6 @@ fn crossings(points: &[(f64, f64)], slots: u32) -> Vec<(u64, u32)> {
         }
     }
     found
-}
-
-/// What an executor and the one on its guest slot take from each other while both are there.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Sharing {
-    /// How fast the guest is, of what it would be alone.
-    pub guest: f64,
-    /// How fast its host is.
-    pub host: f64,
-}
-
-impl Sharing {
-    /// Of the one pair that AntMan prints (OSDI 2020, §5.1, figure 12): ESPnet takes 20.8 instead of 20.1 minutes beside ResNet-50, which "maintains 57 %
-    /// performance". Declared for all pairs.
-    pub const OF_ANTMAN: Self = Self { guest: 0.57, host: 20.1 / 20.8 };
 }
 
 /// Servers break, each by itself, at exponentially distributed times.

@@ -218,6 +218,7 @@ impl<'a> World<'a> {
             Event::Saved { job, stamp } => self.saved(job, stamp),
             Event::Done { job, stamp } => self.done(job, stamp),
             Event::Finished { job, stamp } => self.finished(job, stamp),
+            Event::Seen(executor) => self.seen(&executor),
             Event::Shared { job } => self.share(job),
             Event::Breaks(server) => self.breaks(server),
             Event::GivenUp(server) => self.given_up(server),

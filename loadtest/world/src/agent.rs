@@ -101,6 +101,7 @@ impl World {
             server: server.clone(),
             slots: self.schedule.setup.slots,
             guests: self.schedule.setup.guests,
+            processors_milli: 1_000,
             class: class_of(&self.schedule.setup, place),
             devices: Vec::new(),
             slot_type: self.schedule.setup.slow_type.map(|slow| type_of(slow, place)),

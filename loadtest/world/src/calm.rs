@@ -126,7 +126,7 @@ fn goes_on(fact: &Fact) -> bool {
         | Fact::GenerationAbandoned { .. } | Fact::MemberDeparted { .. } | Fact::JobRestarted { .. } | Fact::SlotBorrowed { .. }
         | Fact::AgentJoined { .. } | Fact::AgentGone { .. } | Fact::PeersMissing { .. } | Fact::ReplicaHeld { .. }
         | Fact::JobScaled { .. } | Fact::JobStalled { .. } | Fact::SlotAvoided { .. } | Fact::GrowthPaused { .. } | Fact::LinkMeasured { .. } | Fact::PolicyChosen { .. }
-        | Fact::MemberLost { .. } | Fact::MemberStraggles { .. } | Fact::MemberKeepsUp { .. } | Fact::TypesMeasured { .. } | Fact::ExecutorStuck { .. }
+        | Fact::MemberLost { .. } | Fact::MemberStraggles { .. } | Fact::MemberKeepsUp { .. } | Fact::TypesMeasured { .. } | Fact::LoadMeasured { .. } | Fact::ExecutorStuck { .. }
         | Fact::ServerForgotten { .. } | Fact::CheckpointDamaged { .. } | Fact::CheckpointUnreadable { .. }
         // Something is wrong.
         | Fact::InputRefused { .. } | Fact::PlanFailed { .. } | Fact::ReplicasDiffered { .. }

@@ -3,7 +3,7 @@
 use crate::machine::{Agent, Phase};
 use crate::slot::{Claim, LastWords, Quarantine, exit_cause};
 use crate::words::{ExecutorWord, KillCause, Note, Out, ProcessEnd};
-use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor};
+use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, Progress};
 use events_schema::report::{ExitCause, Report};
 use events_schema::{ExecutorId, JobId, is_guest_index};
 
@@ -25,6 +25,7 @@ impl Agent {
             ExecutorWord::Said(frame) => self.said(slot, executor, frame),
             ExecutorWord::Garbage(_) | ExecutorWord::NotReading => self.kill(slot, KillCause::Protocol),
             ExecutorWord::Reaped => occupant.reaped(),
+            ExecutorWord::DeviceBusy(percent) => self.device_read(slot, executor, percent),
             ExecutorWord::DeviceGone(reason) => {
                 occupant.device_lost = Some(reason);
                 self.kill(slot, KillCause::Device);
@@ -53,6 +54,7 @@ impl Agent {
             FromExecutor::Telemetry(telemetry) if telemetry.job != executor.job => self.kill(slot, KillCause::Protocol),
             FromExecutor::Telemetry(telemetry) => self.keep_telemetry(telemetry),
             FromExecutor::Progress(progress) => {
+                let progress = Progress { busy_percent: self.load(slot, executor, &progress), ..progress };
                 let now = self.now.ms;
                 self.share(slot, |sharing| match is_guest_index(slot) {
                     true => {
@@ -166,6 +168,7 @@ fn concerns(report: &Report, executor: &ExecutorId) -> bool {
         | Report::MemberStraggles { .. }
         | Report::MemberKeepsUp { .. }
         | Report::TypesMeasured { .. }
+        | Report::LoadMeasured { .. }
         | Report::LinkSurveyed { .. }
         | Report::ObjectsSwept { .. } => false,
         Report::ExecutorReady { executor: ready, .. } => ready == executor,

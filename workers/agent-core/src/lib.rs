@@ -9,7 +9,7 @@
 //!
 //! Reading order: `words.rs` (what comes in and goes out), `machine.rs` (the whole), `slot.rs` (what is known of a slot), `orders.rs` (from
 //! wanted to done), `executors.rs` (what executors say and how they end), `sharing.rs` (what a guest gets of a slot's
-//! time), `take_back.rs` (the fleet's way), `link.rs` and `outbox.rs` (the
+//! time), `load.rs` (what a host uses of it), `take_back.rs` (the fleet's way), `link.rs` and `outbox.rs` (the
 //! controller's way), `burst.rs` (what a link carries), `log_chunks.rs` (what executors say, into the store), `warm.rs` (processes with PyTorch imported).
 //!
 //! Next on a job's path: `workers/agent/src/lib.rs`.
@@ -19,6 +19,7 @@ mod executors;
 #[cfg(test)]
 mod fixtures;
 mod link;
+mod load;
 mod log_chunks;
 mod machine;
 mod orders;
@@ -32,6 +33,7 @@ mod words;
 pub use burst::{BURST_BYTES_MAX, BURST_TIME_MAX, Burst, of_directions};
 pub use executors::{LOOK_INTERVAL_MS, SILENT_LOOKS_MAX};
 pub use link::{HEARTBEAT_INTERVAL_MS, SILENCE_MAX_MS};
+pub use load::{LOAD_WINDOW_MS, READINGS_MIN};
 pub use log_chunks::{LogChunks, LogWrite};
 pub use machine::{Agent, Config, FLUSH_TIMEOUT_MS, STOP_GRACE_MS};
 pub use sharing::{

@@ -1,12 +1,13 @@
 //! The whole machine: its state, what one happening leads to, and when it has to be woken. Next file: `slot.rs`.
 
 use crate::link::Uplink;
+use crate::load::Load;
 use crate::outbox::Outbox;
 use crate::sharing::Sharing;
 use crate::slot::{Claim, Occupant, Slot, SlotView};
 use crate::take_back::{Keeping, Waiting};
 use crate::words::{Answer, In, KillCause, Moment, Note, Out};
-use events_schema::control::ToExecutor;
+use events_schema::control::{Progress, ToExecutor};
 use events_schema::device::SlotDevice;
 use events_schema::orders::{ExecutorOrder, FarEnd};
 use events_schema::report::Report;
@@ -29,6 +30,8 @@ pub struct Config {
     pub slots: u16,
     /// Whether each of them has a guest slot.
     pub guests: bool,
+    /// Thousandths of a processor that each slot has.
+    pub processors_milli: u32,
     /// Numeric class of this server's executors.
     pub class: Digest,
     /// The devices that its first slots are; the others have none.
@@ -66,6 +69,8 @@ pub struct Agent {
     pub(crate) slots: Vec<Slot>,
     /// How slots are shared with guests, in the order of the slots; empty where there are none.
     pub(crate) sharing: Vec<Sharing>,
+    /// How much their hosts use of them, in the same order; empty where there are no guest slots.
+    pub(crate) loads: Vec<Load>,
     pub(crate) phase: Phase,
     /// Term and position of the newest orders seen. Older ones are refused.
     pub(crate) newest: (Term, Offset),
@@ -107,12 +112,14 @@ impl Agent {
         let guests = (0..config.slots).filter(|_| config.guests).map(|index| index | GUEST_INDEX_MIN);
         let slots = (0..config.slots).chain(guests).map(slot).collect();
         let sharing = (0..config.slots).filter(|_| config.guests).map(|_| Sharing::default()).collect();
+        let loads = (0..config.slots).filter(|_| config.guests).map(|_| Load::default()).collect();
         let mut random_state = seed;
         let incarnation = draw(&mut random_state);
         let mut agent = Self {
             config,
             slots,
             sharing,
+            loads,
             phase: Phase::Serving,
             newest: (Term(0), Offset(0)),
             wanted: Vec::new(),
@@ -255,6 +262,25 @@ impl Agent {
         let is_there = self.occupant(guest).is_some_and(|occupant| !occupant.is_ending());
         if let Some(thousandths) = share.filter(|_| is_there) {
             self.outs.push(Out::Tell { slot: guest, frame: ToExecutor::Share { thousandths } });
+        }
+    }
+
+    /// How much of its slot a host uses, once that is known, from what it says that it is at.
+    pub(crate) fn load(&mut self, slot: u16, executor: &ExecutorId, progress: &Progress) -> Option<u8> {
+        let is_device = usize::from(slot) < self.config.devices.len();
+        let processors_milli = (!is_device).then_some(self.config.processors_milli);
+        self.loads.get_mut(usize::from(slot))?.host_said(self.now.ms, executor, progress, processors_milli)
+    }
+
+    /// The device of a slot was read while this executor is on it. Of what is used there nobody knows who uses it: while a guest is on the device, it says nothing about hosts.
+    pub(crate) fn device_read(&mut self, slot: u16, executor: &ExecutorId, percent: u8) {
+        let device = |slot: u16| self.config.devices.get(usize::from(host_index(slot))).map(|device| &device.uuid);
+        let of = device(slot);
+        let is_shared = self.slots.iter().any(|other| {
+            other.id.is_guest() && other.occupant.is_some() && of.is_some() && device(other.id.index) == of
+        });
+        if let Some(load) = self.loads.get_mut(usize::from(slot)).filter(|_| !is_shared) {
+            load.device_read(executor, percent);
         }
     }
 

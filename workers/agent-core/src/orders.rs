@@ -141,6 +141,9 @@ impl Agent {
             let (executor, order) = (executor.clone(), Box::new(job.clone()));
             let begun = executor.clone();
             self.outs.push(Out::Start { slot: slot.index, executor, order });
+            if let Some(load) = self.loads.get_mut(usize::from(slot.index)) {
+                load.host_begins(&begun);
+            }
             self.share(slot.index, |sharing| match slot.is_guest() {
                 true => Some(sharing.guest_begins()),
                 false => sharing.host_begins(&begun),

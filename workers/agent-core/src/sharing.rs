@@ -189,6 +189,7 @@ mod tests {
             waits_for: WaitsFor::Nothing,
             processor_ms: 0,
             gradients: Some(gradients),
+            busy_percent: None,
         }
     }
 

@@ -104,6 +104,8 @@ pub enum ExecutorWord {
     Garbage(String),
     /// It takes no words any more: what was to be told it found no room.
     NotReading,
+    /// Of the last while the device of its slot computed for so many hundredths, whoever that was for.
+    DeviceBusy(u8),
     /// The device of its slot is gone while it runs; what is known of that.
     DeviceGone(String),
     /// It is reaped and nothing of its process group lives; its end is told once it is known how the device of its slot is.

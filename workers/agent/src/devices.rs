@@ -226,16 +226,18 @@ pub(crate) struct Stay {
 }
 
 impl Stay {
-    /// Notes which processes of the executor the driver knows, and says once that the device is gone.
+    /// Notes which processes of the executor the driver knows, says how much the device computes, and once that it is gone.
     pub async fn watch(&mut self, group: i32, who: &Who) -> Infallible {
         let mut gone = self.lost.clone();
         while gone.is_none() {
             match self.question.ask(&self.seat).await {
-                Ok(Reading { processes: Some(listed), .. }) => {
+                Ok(Reading { processes, busy_percent, .. }) => {
                     let own = |pid: &u32| i32::try_from(*pid).is_ok_and(|pid| is_of(pid, group));
-                    self.ground.processes.extend(listed.into_iter().filter(own));
+                    self.ground.processes.extend(processes.into_iter().flatten().filter(own));
+                    if let Some(percent) = busy_percent {
+                        who.say(ExecutorWord::DeviceBusy(percent)).await;
+                    }
                 }
-                Ok(_) => {}
                 Err(error) => gone = lost(&error),
             }
             sleep(if gone.is_some() { Duration::ZERO } else { WATCH_INTERVAL }).await;

@@ -22,6 +22,7 @@ use events_schema::{ExecutorId, SlotId, TraceContext, host_index, is_guest_index
 use object_store::ObjectStore;
 use shell::wall_clock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,6 +123,7 @@ impl Host {
             server: config.server.clone(),
             slots: config.slots,
             guests: config.guests,
+            processors_milli: processors_milli(config.slots),
             class: config.class,
             devices: config.devices.as_ref().map(Devices::told).unwrap_or_default(),
             slot_type: config.slot_type.or_else(|| config.devices.as_ref().and_then(Devices::slot_type)),
@@ -430,6 +432,12 @@ impl Host {
             let _ = events.send(HostEvent::Happened(In::Kept { write, durable: written.is_ok() })).await;
         });
     }
+}
+
+/// What each slot has of the processors that this process may use, in thousandths of one.
+fn processors_milli(slots: u16) -> u32 {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    u32::try_from(processors * 1_000 / usize::from(slots.max(1))).unwrap_or(u32::MAX)
 }
 
 /// What happened to a link, as the machine is told.

@@ -71,6 +71,8 @@ pub struct Device {
 pub struct Reading {
     /// Memory that is taken.
     pub used_bytes: u64,
+    /// For how much of the last while it computed, whoever for, in hundredths; none if the driver does not say, as of parts of a device.
+    pub busy_percent: Option<u8>,
     /// Processes that compute on it, by the driver's numbers, which in a container may be others than the agent sees; none if it does not say.
     pub processes: Option<BTreeSet<u32>>,
 }

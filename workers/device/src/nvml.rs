@@ -37,7 +37,9 @@ impl Nvml {
         // Not every machine lets it be known; memory is counted all the same.
         let processes = device.running_compute_processes().ok();
         let processes = processes.map(|listed| listed.iter().map(|process| process.pid).collect());
-        Ok(Reading { used_bytes, processes })
+        // Parts of a device do not say it, nor do some drivers; nothing but guests depends on it.
+        let busy_percent = device.utilization_rates().ok().and_then(|rates| u8::try_from(rates.gpu.min(100)).ok());
+        Ok(Reading { used_bytes, busy_percent, processes })
     }
 }
 

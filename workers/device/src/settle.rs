@@ -159,7 +159,11 @@ mod tests {
     const LATE_MS: u64 = 100 + SETTLE_TIMEOUT_MS;
 
     fn taken(used_bytes: u64, processes: Option<&[u32]>) -> Result<Reading, DriverError> {
-        Ok(Reading { used_bytes, processes: processes.map(|listed| listed.iter().copied().collect()) })
+        Ok(Reading {
+            used_bytes,
+            busy_percent: None,
+            processes: processes.map(|listed| listed.iter().copied().collect()),
+        })
     }
 
     fn failed() -> Result<Reading, DriverError> {

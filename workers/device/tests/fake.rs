@@ -103,10 +103,18 @@ fn a_context_that_does_not_go_away_keeps_its_device_until_it_does() {
 fn who_computes_on_a_device_is_known_where_the_driver_says_so() {
     let fake = Fake::new(&format!("{ONE} 81920 500 well 7 8\n{TWO} 81920 3 unlisted\n"));
     let read = |text| fake.driver.read(&uuid(text)).unwrap();
-    assert_eq!(read(ONE), Reading { used_bytes: 500 << 20, processes: Some([7, 8].into()) });
-    assert_eq!(read(TWO), Reading { used_bytes: 3 << 20, processes: None });
+    let busy_percent = Some(0);
+    assert_eq!(read(ONE), Reading { used_bytes: 500 << 20, busy_percent, processes: Some([7, 8].into()) });
+    assert_eq!(read(TWO), Reading { used_bytes: 3 << 20, busy_percent, processes: None });
     fake.says(&format!("{ONE} 81920 3 well\n"));
     assert_eq!(read(ONE).processes, Some([].into()));
+}
+
+#[test]
+fn how_much_a_device_computes_is_known_where_the_driver_says_so() {
+    let fake = Fake::new(&format!("{ONE} 81920 500 busy73 7\n{TWO} 81920 3 cut\n"));
+    let read = |text| fake.driver.read(&uuid(text)).unwrap().busy_percent;
+    assert_eq!((read(ONE), read(TWO)), (Some(73), None));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 /* A driver library whose behaviour a file says, for tests: `devices` beside the library has one line for each device,
  *   UUID TOTAL_MIB USED_MIB STATE [PID...]
  * where STATE is `well`, `lost` (fell off the bus), `busy` (answers nothing for now), `unlisted` (well, but does not tell its processes),
- * `cut` (in MIG mode, in two parts) or `unreachable` (its file would have the number 4095, which no machine has).
+ * `cut` (in MIG mode, in two parts, and does not tell how much it computes), `busyN` (well, and computes N hundredths of the time) or `unreachable` (its file would have the number 4095, which no machine has).
  * It is read anew at every call. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -119,5 +119,15 @@ result nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, pr
     *count = line.count;
     if (line.count > room) return TOO_SMALL;
     for (unsigned at = 0; at < line.count; at++) listed[at] = (process){line.pids[at], 0, 0, 0};
+    return SUCCESS;
+}
+typedef struct { unsigned gpu, memory; } utilization;
+result nvmlDeviceGetUtilizationRates(void *device, utilization *rates) {
+    struct line line;
+    result found = line_of(device, &line);
+    if (found != SUCCESS) return found;
+    if (!strcmp(line.state, "cut")) return NOT_SUPPORTED;
+    rates->gpu = rates->memory = 0;
+    sscanf(line.state, "busy%u", &rates->gpu);
     return SUCCESS;
 }

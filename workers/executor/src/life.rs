@@ -33,6 +33,7 @@ impl Default for Life {
             waits_for: WaitsFor::Nothing,
             processor_ms: 0,
             gradients: None,
+            busy_percent: None,
         };
         Self {
             progress: Mutex::new(progress),

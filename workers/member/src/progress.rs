@@ -24,6 +24,7 @@ impl<P> Member<P> {
             waits_for,
             processor_ms: 0,
             gradients: Some(self.gradients),
+            busy_percent: None,
         }
     }
 

@@ -13,13 +13,13 @@ const TICK_MS: u64 = 10;
 const FIELDS_BEFORE_TIMES: usize = 11;
 const TIMES: usize = 4;
 
-/// A job's Python, if one runs. Clones speak of the same.
+/// A job's Python, or its whole program, if one runs. Clones speak of the same.
 #[derive(Debug, Clone, Default)]
 pub struct ComputingProcess(Arc<AtomicU32>);
 
 impl ComputingProcess {
     /// From now on it is this one, instead of another that was before.
-    pub(crate) fn is(&self, pid: u32) {
+    pub fn is(&self, pid: u32) {
         self.0.store(pid, Ordering::Relaxed);
     }
 

@@ -29,6 +29,7 @@ pub(super) fn assigned(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &Sl
         class: None,
         replica_bytes: None,
         gradient_bytes: None,
+        busy_percent: None,
     };
     state.executors.insert(id.clone(), executor);
     state.change_slot(slot, |slot| slot.executor = Some(id.clone()));

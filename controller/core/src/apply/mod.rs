@@ -193,6 +193,9 @@ impl State {
                 generations::straggles(self, executor, Straggler { since: at, slot, unit_us, peers_unit_us, cause });
             }
             Fact::TypesMeasured { job, times } => jobs::types_measured(self, job, times),
+            Fact::LoadMeasured { executor, busy_percent } => {
+                self.executors.change(executor, |executor| executor.busy_percent = Some(*busy_percent));
+            }
             Fact::MemberKeepsUp { executor } => generations::keeps_up(self, executor),
             Fact::ServerForgotten { server } => {
                 self.servers.remove(server);

@@ -6,7 +6,8 @@
 //! incarnation that the state knows ([`State::server`](crate::State::server)). An agent that was given up joins anew.
 
 use super::{
-    Draft, bandwidth, classes, failures, fleets::hand_back, generations, leaders, members, reclaim, stalls, types,
+    Draft, bandwidth, classes, failures, fleets::hand_back, generations, guests, leaders, members, reclaim, stalls,
+    types,
 };
 use crate::limits::REASON_CHARS_MAX;
 use crate::state::{Job, Slot, SlotState};
@@ -89,6 +90,9 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         }
         Report::MemberKeepsUp { executor } if record.number == 0 => members::keeps_up(draft, executor),
         Report::TypesMeasured { job, times } if record.number == 0 => types::measured(draft, job, times),
+        Report::LoadMeasured { executor, busy_percent } if record.number == 0 => {
+            guests::measured(draft, executor, *busy_percent);
+        }
         Report::LinkSurveyed { peer, bytes_per_s } if record.number == 0 => {
             bandwidth::surveyed(draft, &record.server, peer, *bytes_per_s);
         }
@@ -96,6 +100,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::MemberStraggles { .. }
         | Report::MemberKeepsUp { .. }
         | Report::TypesMeasured { .. }
+        | Report::LoadMeasured { .. }
         | Report::LinkSurveyed { .. } => {}
     }
     if record.number > 0 {

@@ -2,16 +2,17 @@
 //!
 //! How many slots of which kind is the policy's part, and how they are looked for is what it chose ([`Packing`]); the choice itself is made here, once for all.
 
+use super::guests::Open;
 use crate::policy::Packing;
 use crate::state::slots::Places;
 use crate::state::{SlotKind, State};
 use events_schema::{FleetId, ServerId, SlotId, host_index};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Idle slots, by kind and server.
+/// Idle slots, by kind and server; guest slots also by how busy their hosts are, those beside the freest first.
 pub(super) struct Idle {
     packing: Packing,
-    classes: BTreeMap<SlotKind, IdleClass>,
+    classes: BTreeMap<(SlotKind, u8), IdleClass>,
 }
 
 #[derive(Default)]
@@ -74,14 +75,15 @@ impl Idle {
                 class.put(id, true, wanted);
             }
         }
-        let classes = classes.into_iter().collect();
+        let classes = classes.into_iter().map(|(kind, class)| ((kind, 0), class)).collect();
         Self { packing, classes }
     }
 
     /// Adds the guest slots that are open, those beside jobs whose slots may be shared (`guests.rs`).
-    pub fn with_guests<'s>(mut self, open: impl Iterator<Item = (&'s SlotId, SlotKind)>) -> Self {
-        for (slot, kind) in open {
-            let class = self.classes.entry(kind).or_default();
+    pub fn with_guests<'s>(mut self, open: impl Iterator<Item = Open<'s>>) -> Self {
+        for open in open {
+            let slot = open.slot;
+            let class = self.classes.entry((open.kind, open.level())).or_default();
             match class.parts.last_mut().filter(|part| part.server == slot.server) {
                 Some(part) => {
                     part.slots.set(host_index(slot.index), true);
@@ -95,17 +97,17 @@ impl Idle {
     }
 
     /// The kinds that there are any of.
-    pub fn kinds(&self) -> impl Iterator<Item = SlotKind> {
-        self.classes.keys().copied()
+    pub fn kinds(&self) -> BTreeSet<SlotKind> {
+        self.classes.keys().map(|(kind, _)| *kind).collect()
     }
 
     /// How many there are, but for those of some servers.
     pub fn count(&self, class: &SlotKind, passed_over: &BTreeSet<ServerId>) -> usize {
-        let Some(class) = self.classes.get(class) else { return 0 };
+        let levels = self.classes.range((*class, 0)..=(*class, u8::MAX)).map(|(_, class)| class);
         if passed_over.is_empty() {
-            return class.count;
+            return levels.map(|class| class.count).sum();
         }
-        let others = class.parts.iter().filter(|part| !passed_over.contains(&part.server));
+        let others = levels.flat_map(|class| &class.parts).filter(|part| !passed_over.contains(&part.server));
         others.map(|part| part.count).sum()
     }
 
@@ -119,19 +121,20 @@ impl Idle {
         passed_over: &BTreeSet<ServerId>,
     ) -> Vec<SlotId> {
         let mut taken = Vec::new();
-        let Some(class) = self.classes.get_mut(kind) else { return taken };
-        let aside = class.set_aside(passed_over);
         let near: BTreeSet<&ServerId> = beside.iter().map(|slot| &slot.server).collect();
-        match self.packing {
-            Packing::FirstFit | Packing::WorstFit => class.take(Among::All, count, &near, self.packing, &mut taken),
-            Packing::BestFitApart => {
-                let base = base.min(count);
-                for (wanted_back, until) in [(false, base), (true, base), (true, count), (false, count)] {
-                    class.take(Among::WantedBack(wanted_back), until, &near, self.packing, &mut taken);
+        for (_, class) in self.classes.range_mut((*kind, 0)..=(*kind, u8::MAX)) {
+            let aside = class.set_aside(passed_over);
+            match self.packing {
+                Packing::FirstFit | Packing::WorstFit => class.take(Among::All, count, &near, self.packing, &mut taken),
+                Packing::BestFitApart => {
+                    let base = base.min(count);
+                    for (wanted_back, until) in [(false, base), (true, base), (true, count), (false, count)] {
+                        class.take(Among::WantedBack(wanted_back), until, &near, self.packing, &mut taken);
+                    }
                 }
             }
+            class.put_back(aside);
         }
-        class.put_back(aside);
         if kind.guest { taken.iter().map(SlotId::guest).collect() } else { taken }
     }
 }
@@ -234,7 +237,7 @@ mod tests {
         for &(name, slots, wanted_back) in servers {
             class.put(&ServerId::parse(name).unwrap(), wanted_back, (0..slots).collect());
         }
-        Idle { packing, classes: [(KIND, class)].into() }
+        Idle { packing, classes: [((KIND, 0), class)].into() }
     }
 
     fn taken(idle: &mut Idle, count: usize, beside: &[&str], base: usize) -> Vec<String> {

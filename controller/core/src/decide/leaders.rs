@@ -105,6 +105,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::MemberStraggles { .. }
         | Report::MemberKeepsUp { .. }
         | Report::TypesMeasured { .. }
+        | Report::LoadMeasured { .. }
         | Report::ExecutorReady { .. }
         | Report::LinkMeasured { .. }
         | Report::LinkSurveyed { .. }

@@ -20,7 +20,7 @@ mod elsewhere;
 mod failures;
 mod fleets;
 mod generations;
-mod guests;
+pub(crate) mod guests;
 mod idle;
 mod jobs;
 mod leaders;
@@ -279,6 +279,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         Fact::CommandRefused { .. }
         | Fact::CommandTaken { .. }
         | Fact::JobExplained { .. }
+        | Fact::LoadMeasured { .. }
         | Fact::QueueEntered { .. }
         | Fact::CheckpointAccepted { .. }
         | Fact::CheckpointDamaged { .. }

@@ -210,6 +210,11 @@ impl<'a> Problem<'a> {
             let class = &mut view.classes[kinds[kind]];
             (class.declared, class.capacity) = (*count, *count);
         }
+        if !guests.is_empty() {
+            for (kind, percent) in guests::busy(state, policy) {
+                view.classes[kinds[&kind]].busy_percent = percent;
+            }
+        }
         // What is there will not go.
         let stuck = state.executors.leaving().filter(|(_, executor)| executor.stuck);
         let stuck: BTreeSet<&SlotId> = stuck.map(|(_, executor)| &executor.slot).collect();

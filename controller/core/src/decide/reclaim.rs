@@ -191,8 +191,10 @@ pub(super) fn withdraw<'s>(draft: &mut Draft<'_>, slots: impl Iterator<Item = &'
             let class = kind.map(of).or(bound);
             let idle = idle.get_or_insert_with(|| Idle::of(&draft.state, Packing::default()));
             // Rather of another type than not at all, if the job may.
-            let others =
-                idle.kinds().filter(|kind| job.spec.types == Types::Any && class.is_some_and(|of| of.mixes_with(kind)));
+            let others = idle
+                .kinds()
+                .into_iter()
+                .filter(|kind| job.spec.types == Types::Any && class.is_some_and(|of| of.mixes_with(kind)));
             let kinds: Vec<SlotKind> = class.into_iter().chain(others.filter(|kind| Some(*kind) != class)).collect();
             let found = kinds.iter().map(|kind| idle.count(kind, &none)).sum::<usize>();
             if found < missing {

@@ -16,8 +16,11 @@
 //! 5. *Sharing*: where servers have guest slots an opportunistic job that finds no idle slots shares those of guaranteed jobs, one beside each, and one
 //!    that has to give way goes on there. It goes to slots of its own when it is upgraded, or when all that it asked for are idle; else it stays until it
 //!    ends. What it gets of the time is its agent's matter (`workers/agent-core/src/sharing.rs`).
+//! 6. *Candidates* are slots whose host used less than [`M_PERCENT`] of them over ten seconds, the freest first. A guest that is there stays when its host
+//!    becomes busier, and its agent sees to the host. The paper reads a counter that always says something; here a host is known once it has trained for ten
+//!    seconds, and before that it is no candidate: it has not shown what it leaves, and whoever began beside it would stay.
 //!
-//! Left out: candidates by utilization (M = 80 % over 10 s), memory in steps beside a guaranteed job, and the trial of memory among opportunistic ones.
+//! Left out: memory in steps beside a guaranteed job, and the trial of memory among opportunistic ones.
 //! Quotas count slots of all kinds together, and no guest slots. The paper estimates how long a job would wait; here it has waited.
 
 use super::allotment::ordered;
@@ -26,6 +29,8 @@ use super::{Gangs, Plan, Policy, QueueMove, Share, View, Wait};
 /// How long a job waits for its tenant's quota until it becomes opportunistic: ten minutes, of the order of the production cluster's mean queueing
 /// after AntMan (550 s, table 4).
 pub const PATIENCE_MS: u64 = 600_000;
+/// Slots whose host uses so much of them are no candidates: "M (set as 80% for now)".
+pub const M_PERCENT: u8 = 80;
 /// The queue of guaranteed jobs.
 const GUARANTEED: u8 = 0;
 /// The queue of opportunistic jobs; all others are guaranteed.
@@ -66,6 +71,10 @@ impl Policy for Antman {
 
     fn shared_queue(&self) -> Option<u8> {
         Some(GUARANTEED)
+    }
+
+    fn host_busy_percent_max(&self) -> Option<u8> {
+        Some(M_PERCENT)
     }
 }
 
@@ -133,18 +142,9 @@ impl Draft<'_> {
         self.runs(job).is_some_and(|class| self.view.classes[class].guest)
     }
 
-    /// The guest slots with most room that an opportunistic job could have, if there are so many: beside guaranteed jobs.
+    /// The guest slots that an opportunistic job could have, if there are so many: beside guaranteed jobs that leave most of theirs.
     fn guest_class(&self, job: usize, slots: u16) -> Option<usize> {
-        let known = &self.view.jobs[job];
-        if known.only.is_some() {
-            // No class of guest slots is the one that it can use.
-            return None;
-        }
-        let suits = |class: &usize| {
-            let of = &self.view.classes[*class];
-            of.guest && known.numeric.is_none_or(|bound| bound == of.numeric) && (of.device || !known.device)
-        };
-        self.view.roomiest((0..self.view.classes.len()).filter(suits), &self.gangs.pool, slots)
+        self.view.freest(job, &self.gangs.pool, slots)
     }
 
     fn is_opportunistic(&self, job: usize) -> bool {

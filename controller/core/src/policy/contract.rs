@@ -94,14 +94,15 @@ fn any_view() -> impl Strategy<Value = View> {
 /// A view in which every class has guest slots beside it, and some opportunistic jobs that run are on those.
 fn any_shared_view() -> impl Strategy<Value = View> {
     let of_jobs = proptest::collection::vec((any::<bool>(), any::<bool>()), 12);
-    (any_view(), of_jobs, proptest::collection::vec(0u32..8, 2)).prop_map(|(mut view, of_jobs, open)| {
+    (any_view(), of_jobs, proptest::collection::vec((0u32..8, 0u8..100), 2)).prop_map(|(mut view, of_jobs, open)| {
         let own = view.classes.len();
-        for (numeric, open) in open.into_iter().enumerate() {
+        for (numeric, (open, busy_percent)) in open.into_iter().enumerate() {
             view.classes.push(ClassView {
                 capacity: open,
                 declared: open,
                 numeric,
                 guest: true,
+                busy_percent,
                 ..ClassView::default()
             });
         }

@@ -74,6 +74,12 @@ pub trait Policy: Send + Sync {
         None
     }
 
+    /// Whether it knows how busy hosts are, and beside which nobody begins as a guest: those that use so many hundredths of their slot, or more. Nobody begins beside one
+    /// that was not measured yet. None: whatever a host uses; those that are known to use least come first all the same.
+    fn host_busy_percent_max(&self) -> Option<u8> {
+        None
+    }
+
     /// Whether it gives jobs that may be on slots of several types such slots at once. For one that does not, what such a job has of other types than most of its
     /// slots counts as of that one.
     fn mixes_types(&self) -> bool {
@@ -210,6 +216,9 @@ pub struct ClassView {
     pub guest: bool,
     /// Whether most of its slots are of fleets that need some of their own, and so may want these back. Said where jobs may be on several classes.
     pub wanted_back: bool,
+    /// How much of their slots the hosts use beside which somebody could begin, in hundredths, in the mean; of guest slots alone. Which of them a job gets is
+    /// no policy's part: those beside the least busy ones.
+    pub busy_percent: u8,
 }
 
 impl ClassView {
@@ -377,6 +386,23 @@ impl View {
     /// The classes that a job may have slots of.
     pub(crate) fn suiting(&self, job: usize) -> impl Iterator<Item = usize> {
         (0..self.classes.len()).filter(move |&class| self.suits(job, class))
+    }
+
+    /// The classes of guest slots that a job could go to.
+    pub(crate) fn suiting_guests(&self, job: usize) -> impl Iterator<Item = usize> {
+        let known = self.jobs[job];
+        let suits = move |class: &ClassView| {
+            class.guest && known.numeric.is_none_or(|bound| bound == class.numeric) && (class.device || !known.device)
+        };
+        // No class of guest slots is the one that a job can use that can use only one.
+        (0..self.classes.len()).filter(move |&class| known.only.is_none() && suits(&self.classes[class]))
+    }
+
+    /// Of guest slots those beside the least busy hosts, if there are so many; of equals the roomiest.
+    pub(crate) fn freest(&self, job: usize, left: &[u32], slots: u16) -> Option<usize> {
+        let open = || self.suiting_guests(job).filter(|&class| left[class] >= u32::from(slots));
+        let least = open().map(|class| self.classes[class].busy_percent).min()?;
+        self.roomiest(open().filter(|&class| self.classes[class].busy_percent == least), left, slots)
     }
 
     /// Of some classes the one with most room, by what is left of each, if there is room for so many slots. Devices are left to who needs them,

@@ -58,6 +58,10 @@ impl<T: Wraps> Policy for T {
         self.inner().shared_queue()
     }
 
+    fn host_busy_percent_max(&self) -> Option<u8> {
+        self.inner().host_busy_percent_max()
+    }
+
     fn mixes_types(&self) -> bool {
         self.inner().mixes_types()
     }

@@ -152,6 +152,7 @@ mod tests {
             class: None,
             replica_bytes: None,
             gradient_bytes: None,
+            busy_percent: None,
         }
     }
 

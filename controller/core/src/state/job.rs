@@ -292,6 +292,9 @@ pub struct Executor {
     /// Bytes of a gradient of it.
     #[n(9)]
     pub gradient_bytes: Option<u64>,
+    /// How much of its slot it uses, in hundredths; none before that was measured, or where nobody could be its guest.
+    #[n(10)]
+    pub busy_percent: Option<u8>,
 }
 
 /// Why and until when an executor has to go.

@@ -257,6 +257,7 @@ fn said(world: &mut World, id: &JobId, said: [(Phase, WaitsFor); 2], seconds: u6
                 waits_for: waits_for.clone(),
                 processor_ms: 0,
                 gradients: None,
+                busy_percent: None,
             };
             watch.heard(now_ms, &member(id, number), progress);
         }

@@ -165,6 +165,70 @@ fn who_has_to_make_way_goes_on_beside_who_came() {
     well(&world);
 }
 
+/// Two guaranteed jobs of one slot each, and how much of it each uses.
+fn hosts(busy: [Option<u8>; 2]) -> World {
+    let mut world = shared("antman", 2);
+    for (index, busy) in (0..).zip(busy) {
+        world.busy.insert(slot("local", index), busy);
+    }
+    for _ in 0..2 {
+        let host = submit(&mut world, "research", 1, 1);
+        world.train(&host);
+        world.run();
+    }
+    world
+}
+
+/// AntMan, §3.3: "Only GPUs with a utilization of less than M (set as 80% for now) in the past 10 seconds can be selected as candidates".
+#[test]
+fn a_guest_begins_beside_a_host_that_leaves_enough_of_its_slot_and_nowhere_else() {
+    for (busy, expected) in [
+        ([Some(80), Some(79)], vec!["local/1-guest"]),
+        ([Some(95), Some(100)], vec![]),
+        ([None, Some(3)], vec!["local/1-guest"]),
+        ([None, None], vec![]),
+    ] {
+        let mut world = hosts(busy);
+        let guest = submit(&mut world, "labs", 1, 2);
+        assert_eq!(on(&world, &guest), expected, "{busy:?}");
+        assert!(world.run_to_end(200));
+        well(&world);
+    }
+}
+
+#[test]
+fn the_freest_comes_first_and_what_differs_by_little_is_the_same() {
+    for (busy, expected) in [([70, 20], "local/1-guest"), ([20, 70], "local/0-guest"), ([29, 20], "local/0-guest")] {
+        let mut world = hosts(busy.map(Some));
+        let guest = submit(&mut world, "labs", 1, 1);
+        assert_eq!(on(&world, &guest), [expected], "{busy:?}");
+        well(&world);
+    }
+}
+
+#[test]
+fn a_guest_stays_where_it_is_when_its_host_becomes_busy_and_another_comes_only_to_who_is_not() {
+    let mut world = hosts([Some(10), Some(10)]);
+    let guest = submit(&mut world, "labs", 1, 1);
+    world.train(&guest);
+    assert_eq!(on(&world, &guest), ["local/0-guest"]);
+    world.busy.extend([(slot("local", 0), Some(99)), (slot("local", 1), Some(99))]);
+    for _ in 0..5 {
+        world.pass(1_000);
+        world.run();
+    }
+    assert_eq!(on(&world, &guest), ["local/0-guest"]);
+    let second = submit(&mut world, "labs", 1, 1);
+    assert_eq!(on(&world, &second), Vec::<String>::new());
+    world.busy.insert(slot("local", 1), Some(40));
+    world.run();
+    world.pass(1_000);
+    world.run();
+    assert_eq!(on(&world, &second), ["local/1-guest"]);
+    assert!(world.run_to_end(200));
+    well(&world);
+}
+
 #[test]
 fn an_agent_that_comes_back_without_guest_slots_has_no_guests() {
     let (mut world, host, guest) = guest_beside_host();

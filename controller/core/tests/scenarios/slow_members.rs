@@ -137,6 +137,7 @@ impl Play {
                     waits_for: WaitsFor::Nothing,
                     processor_ms: step,
                     gradients,
+                    busy_percent: None,
                 };
                 self.watch.heard(self.now_ms, &executor, progress);
             }

@@ -166,6 +166,7 @@ pub fn facts() -> Vec<Fact> {
         MemberStraggles { executor: executor(), slot: slot(1), unit_us: 90_000, peers_unit_us: 30_000, cause: None },
         MemberKeepsUp { executor: executor() },
         TypesMeasured { job: job(), times: super::types::times() },
+        LoadMeasured { executor: executor(), busy_percent: 73 },
         ReplicasDiffered {
             job: job(),
             step: Step(100),

@@ -30,6 +30,7 @@ kinds! {
         PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen, JobScaled,
         ServerForgotten, ExecutorStuck, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
         MemberLost, MemberStraggles, MemberKeepsUp, SignalsRefused, ReplicasDiffered, ThroughputMeasured, QuotaSet, LinkMeasured, TypesMeasured,
+        LoadMeasured,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
@@ -40,7 +41,7 @@ kinds! {
         JobBroken, SlotTakenBack, Evaluated, PeerLost, PeersMissing, ReplicaHeld, GenerationStepped, JobStalled,
         CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
         MemberStraggles, MemberKeepsUp, SlotQuarantined, SlotRecovered, ReplicasDiffer, NewcomerFallsBehind, ThroughputMeasured,
-        LinkMeasured, LinkSurveyed, TypesMeasured,
+        LinkMeasured, LinkSurveyed, TypesMeasured, LoadMeasured,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch, PassOver }
     INITIAL_SOURCES = initial_source_kind of InitialSource { Job, Upload, Path }

@@ -62,6 +62,7 @@ fn progress() -> Progress {
         waits_for: WaitsFor::Peers(vec![2]),
         processor_ms: 90_000,
         gradients: None,
+        busy_percent: None,
     }
 }
 
@@ -319,6 +320,7 @@ fn reports() -> Vec<Report> {
         LinkMeasured { executor: executor(), bytes_per_s: 5_000_000, settled: true },
         LinkSurveyed { peer: server(), bytes_per_s: 5_000_000 },
         TypesMeasured { job: job(), times: types::times() },
+        LoadMeasured { executor: executor(), busy_percent: 73 },
     ]
 }
 

@@ -26,6 +26,7 @@ pub fn all() -> Vec<Sample> {
     vec![
         sample("Progress with gradients", &progress(gradients)),
         sample("Progress with waits for rows", &progress(waits)),
+        sample("Progress of a busy slot", &Progress { busy_percent: Some(73), ..progress(waits) }),
         sample("Fact(caused)::MemberStraggles", &fact),
         sample("Report(caused)::MemberStraggles", &report),
         kind(StragglerCause::Compute),

@@ -16,7 +16,10 @@ async fn a_guest_trains_beside_its_host_and_leaves_with_it_and_no_bit_of_either_
     system.ebb_json(&["tenant", "set", "research", "--quota", "1"]).await;
     let (mut host, mut guest) = (model_job("mlp"), model_job("cnn"));
     // Each is still there when the other has begun, and when their slot was taken back.
-    (host["tenant"], host["steps"], host["workers"]) = (json!("research"), json!(300_000), json!({"min": 1, "max": 1}));
+    // The guest begins when it is known what the host uses, which takes ten seconds; and it uses one processor of those that the slot has.
+    host["model"]["hidden"] = json!([256, 256]);
+    (host["tenant"], host["steps"], host["workers"]) = (json!("research"), json!(150_000), json!({"min": 1, "max": 1}));
+    host["batch_size"] = json!(64);
     host["checkpoint"] = json!({"every_steps": 20_000, "keep": 2});
     (guest["tenant"], guest["steps"]) = (json!("labs"), json!(3_000));
     let store = &system.service.ready().store_url;

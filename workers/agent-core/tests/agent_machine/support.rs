@@ -18,6 +18,7 @@ pub fn config(slots: u16) -> Config {
         server: ServerId::parse("local").unwrap(),
         slots,
         guests: false,
+        processors_milli: 1_000,
         class: Digest::of(b"class"),
         devices: Vec::new(),
         slot_type: None,

@@ -476,7 +476,10 @@ impl<W: Write> Gang<W> {
         let ended = move |end| drop(inbox.send(Happening::Ended(start, end)));
         let limit_mib = self.spec.memory_limit_mib;
         match Program::start(&self.spec.command, &self.folder, &told, isolation.as_ref(), limit_mib, ended) {
-            Ok(program) => self.program = Some(program),
+            Ok(program) => {
+                self.life.computing().is(program.pid);
+                self.program = Some(program);
+            }
             Err(error) if !never_starts(&error) => return Err(GangError::Start(error)),
             Err(error) => {
                 let program = self.spec.command.first().map_or("", String::as_str);

@@ -23,6 +23,8 @@ use workers_torch::{Exceeded, Isolation, MemoryBound, Output, by_signal, given_v
 /// A program that runs, as its executor holds it.
 #[derive(Debug)]
 pub struct Program {
+    /// Its number, which may be another's once it has ended.
+    pub pid: u32,
     process: OwnedFd,
     wish: Arc<Mutex<Wish>>,
 }
@@ -67,7 +69,8 @@ impl Program {
         let child = Isolation::spawn(isolation, &mut command)?;
         // Otherwise this process would hold the pipe open that it reads.
         drop(command);
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let number = child.id();
+        let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("it has no process number"))?;
         // Nobody has reaped it yet, so the number is still its own.
         let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -83,7 +86,7 @@ impl Program {
             ended(end_of(status, wish, exceeded, out_of_memory, &output));
         };
         std::thread::Builder::new().name("ebb-program".to_owned()).spawn(reap)?;
-        Ok(Self { process, wish })
+        Ok(Self { pid: number, process, wish })
     }
 
     /// Asks it to end.

@@ -46,6 +46,29 @@ impl World {
         self.report(&name(server, ServerId::parse), report);
     }
 
+    /// The watch finds out how much of their slots those use that are ready where there are guest slots. Whether that was news.
+    pub fn measure_hosts(&mut self) -> bool {
+        let mut news = Vec::new();
+        for (guest, _) in self.state.guests() {
+            let host = guest.host();
+            let executor = self.state.slot(&host).and_then(|slot| slot.executor.clone());
+            let Some(known) = executor.as_ref().and_then(|executor| self.state.executor(executor)) else { continue };
+            let busy = self.busy.get(&host).copied().unwrap_or(Some(0));
+            if known.is_ready() && known.leaving.is_none() && busy.is_some() && known.busy_percent != busy {
+                news.extend(executor.zip(busy));
+            }
+        }
+        for (executor, busy_percent) in &news {
+            let server = self.state.executor(executor).map(|executor| executor.slot.server.clone());
+            let Some((id, server)) = server.and_then(|id| Some((id.clone(), self.state.server(&id)?))) else {
+                continue;
+            };
+            let (executor, busy_percent) = (executor.clone(), *busy_percent);
+            self.foreign_report(id, server.incarnation, Report::LoadMeasured { executor, busy_percent });
+        }
+        !news.is_empty()
+    }
+
     /// From now on executors of a server say that the bits of their job's own code depend on this.
     pub fn computes(&mut self, server: &str, class: &[u8]) {
         let agent = self.agents.entry(name(server, ServerId::parse)).or_default();

@@ -38,6 +38,8 @@ pub struct World {
     groups: BTreeMap<JobId, Group>,
     /// Steps of written checkpoints, by manifest key.
     store: BTreeMap<String, u64>,
+    /// How much of their slots hosts use, by the slot: nothing, if nothing else is said, or none where nobody measures it.
+    pub busy: BTreeMap<SlotId, Option<u8>>,
     /// What executors say that a gradient has.
     pub gradient_bytes: Option<u64>,
     commands: u64,
@@ -97,6 +99,7 @@ impl World {
             agents: BTreeMap::new(),
             groups: BTreeMap::new(),
             store: BTreeMap::new(),
+            busy: BTreeMap::new(),
             gradient_bytes: None,
             commands: 0,
             sequence: 0,
@@ -242,6 +245,7 @@ impl World {
                     changed = true;
                 }
             }
+            changed |= self.measure_hosts();
             if !changed {
                 assert_eq!(
                     invariants::overdue(&self.state, self.at, 0).next(),
