@@ -3,7 +3,7 @@
 use crate::cluster::Group;
 use crate::members::Mode;
 use crate::queue::Event;
-use crate::sharing::{Sharing, busy_percent};
+use crate::sharing::busy_percent;
 use crate::world::{World, number};
 use controller_core::Input;
 use events_schema::fact::LeaveCause;
@@ -194,10 +194,10 @@ impl World<'_> {
         }
     }
 
-    /// How fast a process is, of what it is alone on its slot.
-    pub fn beside_others(&self, slot: &SlotId) -> f64 {
-        let of = |sharing: Sharing| if slot.is_guest() { sharing.guest } else { sharing.host };
-        self.setup.sharing.filter(|_| self.on.contains_key(&beside(slot))).map_or(1.0, of)
+    /// How fast a process of a job is, of what it is alone on its slot.
+    pub fn beside_others(&self, job: usize, slot: &SlotId) -> f64 {
+        let shares = self.setup.sharing.zip(self.on.get(&beside(slot)));
+        shares.map_or(1.0, |(sharing, other)| sharing.speed((job, slot.is_guest()), number(&other.job)))
     }
 
     /// The watch knows how much of its slot a process uses.

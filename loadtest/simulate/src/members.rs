@@ -210,7 +210,7 @@ impl World<'_> {
             *slots.entry(process.server).or_default() += 1;
             speeds.push(process.speed);
             // Ranks are placed by types alone, so whoever shares its slot with most decides.
-            beside = beside.min(self.beside_others(&process.slot));
+            beside = beside.min(self.beside_others(job, &process.slot));
         }
         let mut servers: Vec<u16> = slots.into_values().collect();
         servers.sort_unstable_by_key(|slots| Reverse(*slots));

@@ -105,6 +105,7 @@ fn jobs_that_begin_on_what_is_free_are_done_sooner_than_gangs() {
 fn guaranteed_jobs_are_done_as_if_alone_and_others_use_the_rest() {
     let report = ran(&antman::SCENARIO, None, 0.3);
     assert!(ours(&report, "antman", "mean completion, shorter") > 1.0, "{:#?}", report.rows);
+    assert!(ours(&report, "antman, beside packed", "mean completion, shorter") > 1.0, "{:#?}", report.rows);
     assert!((ours(&report, "antman", "guaranteed, as alone") - 1.0).abs() < 0.1, "{:#?}", report.rows);
 }
 

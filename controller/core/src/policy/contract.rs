@@ -344,6 +344,17 @@ proptest! {
         }
     }
 
+    #[test]
+    fn who_packs_jobs_moves_none_of_them(view in any_shared_view()) {
+        let policy = policy_by_name("gandiva-like").unwrap();
+        is_legal(&view, policy.as_ref())?;
+        let plan = policy.plan(&view);
+        is_stable("gandiva-like", &view, &plan, &policy.plan(&after(&view, &plan)))?;
+        for (job, share) in view.jobs.iter().zip(&plan.shares).filter(|(job, share)| job.held > 0 && share.slots > 0) {
+            prop_assert_eq!(Some(share.class), job.class);
+        }
+    }
+
     /// Also where quotas were set, or lowered, while jobs ran: what counts against a quota is what guaranteed jobs asked for.
     #[test]
     fn no_tenants_guaranteed_jobs_are_beyond_its_quota(view in any_view()) {

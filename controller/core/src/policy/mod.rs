@@ -5,8 +5,8 @@
 //! Contract, checked by the property tests: shares never exceed a class's capacity; a share is 0 or within min..=max; a job
 //! that holds slots stays in its class; planning again from the plan's own outcome changes nothing.
 //!
-//! Policies: [`fifo`] (the simplest; read it first), [`ebb`] (the default), [`tiresias`], [`elastic_tiresias`], [`ibm_dp`], [`lyra`], [`easyscale`] and [`antman`]. [`srtf`], [`afs`], [`optimus_like`]
-//! and [`pollux_like`] are there to be compared with. Speeds come from
+//! Policies: [`fifo`] (the simplest; read it first), [`ebb`] (the default), [`tiresias`], [`elastic_tiresias`], [`ibm_dp`], [`lyra`], [`easyscale`] and [`antman`]. [`srtf`], [`afs`], [`optimus_like`],
+//! [`pollux_like`] and [`gandiva_like`] are there to be compared with. Speeds come from
 //! [`speeds`]. `docs/policies.md` says how to write one.
 
 pub mod afs;
@@ -23,6 +23,7 @@ pub mod elastic_tiresias;
 mod example;
 pub mod fifo;
 pub mod gain;
+pub mod gandiva_like;
 pub mod ibm_dp;
 mod lending;
 pub mod lyra;
@@ -135,7 +136,7 @@ pub enum Packing {
 
 /// The names of policies under which every job runs in the end, the default first. [`policy_by_name`] also knows `ibm-dp-drop`, which rejects
 /// jobs and is for who asks for that by its name.
-pub const POLICY_NAMES: [&str; 12] = [
+pub const POLICY_NAMES: [&str; 13] = [
     "ebb",
     "fifo",
     "tiresias",
@@ -148,6 +149,7 @@ pub const POLICY_NAMES: [&str; 12] = [
     "afs",
     "optimus-like",
     "pollux-like",
+    "gandiva-like",
 ];
 
 /// The policy of a name.
@@ -167,6 +169,7 @@ pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
         "afs" => Some(Box::new(afs::Afs)),
         "optimus-like" => Some(Box::new(optimus_like::OptimusLike)),
         "pollux-like" => Some(Box::new(pollux_like::PolluxLike)),
+        "gandiva-like" => Some(Box::new(gandiva_like::GandivaLike)),
         _ => None,
     }
 }

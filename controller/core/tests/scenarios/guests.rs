@@ -230,6 +230,18 @@ fn a_guest_stays_where_it_is_when_its_host_becomes_busy_and_another_comes_only_t
 }
 
 #[test]
+fn who_packs_jobs_asks_nobody_how_busy_it_is() {
+    let mut world = shared("gandiva-like", 2);
+    let first = submit(&mut world, "research", 2, 2);
+    world.train(&first);
+    world.busy.extend([(slot("local", 0), Some(100)), (slot("local", 1), None)]);
+    let second = submit(&mut world, "labs", 2, 2);
+    assert_eq!(on(&world, &second), ["local/0-guest", "local/1-guest"]);
+    assert!(world.run_to_end(200));
+    well(&world);
+}
+
+#[test]
 fn an_agent_that_comes_back_without_guest_slots_has_no_guests() {
     let (mut world, host, guest) = guest_beside_host();
     let server = ServerId::parse("local").unwrap();

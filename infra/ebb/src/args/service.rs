@@ -343,6 +343,8 @@ pub enum PolicyName {
     OptimusLike,
     /// Everybody's fewest, then slot by slot for the fairest speed-ups.
     PolluxLike,
+    /// What they asked for, by arrival; beside others on their slots where none are idle, whatever that does to both.
+    GandivaLike,
 }
 
 impl PolicyName {
