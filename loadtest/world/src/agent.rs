@@ -148,7 +148,7 @@ impl World {
                     self.close(conn, 0, None, true);
                 }
             }
-            Out::Start { slot, executor, order } => {
+            Out::Start { slot, executor, order, .. } => {
                 self.check_start(pid, slot, &executor);
                 let Some(place) = self.processes.get(&pid).map(|process| process.place) else { return };
                 let shell = Executor::new(&self.schedule.setup, &executor, slot, pid, &order);

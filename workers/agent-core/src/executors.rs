@@ -47,6 +47,7 @@ impl Agent {
             FromExecutor::Report(report) if !concerns(&report, executor) => self.kill(slot, KillCause::Protocol),
             // What a killed executor reported still counts: it was true when it said so.
             FromExecutor::Report(report) => {
+                self.note_size(&report);
                 if self.phase != Phase::Rejoining {
                     self.report(report);
                 }

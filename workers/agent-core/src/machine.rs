@@ -12,7 +12,9 @@ use events_schema::device::SlotDevice;
 use events_schema::orders::{ExecutorOrder, FarEnd};
 use events_schema::report::Report;
 use events_schema::slot_type::SlotType;
-use events_schema::{Digest, ExecutorId, GUEST_INDEX_MIN, Offset, ServerId, SlotId, Term, host_index, is_guest_index};
+use events_schema::{
+    Digest, ExecutorId, GUEST_INDEX_MIN, JobId, Offset, ServerId, SlotId, Term, host_index, is_guest_index,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Time from a stop to the kill: an executor that is told to stop has nothing left to save.
@@ -20,6 +22,12 @@ pub const STOP_GRACE_MS: u64 = 2_000;
 
 /// At the end the last reports (executors ended) get this long to reach a controller; its lease finds out without them.
 pub const FLUSH_TIMEOUT_MS: u64 = 1_000;
+
+/// Jobs whose size is remembered: more than a server has slots. What is not remembered is not known.
+const SIZES_MAX: usize = 64;
+
+/// Gradients that an executor holds beside its replica, of one logical worker (docs/measurements.md, memory).
+const GRADIENTS_HELD: u64 = 3;
 
 /// What an agent is made with.
 #[derive(Debug, Clone)]
@@ -71,6 +79,8 @@ pub struct Agent {
     pub(crate) sharing: Vec<Sharing>,
     /// How much their hosts use of them, in the same order; empty where there are no guest slots.
     pub(crate) loads: Vec<Load>,
+    /// What executors of each job need here, as the last one said; of a few jobs.
+    pub(crate) sizes: BTreeMap<JobId, u64>,
     pub(crate) phase: Phase,
     /// Term and position of the newest orders seen. Older ones are refused.
     pub(crate) newest: (Term, Offset),
@@ -120,6 +130,7 @@ impl Agent {
             slots,
             sharing,
             loads,
+            sizes: BTreeMap::new(),
             phase: Phase::Serving,
             newest: (Term(0), Offset(0)),
             wanted: Vec::new(),
@@ -263,6 +274,18 @@ impl Agent {
         if let Some(thousandths) = share.filter(|_| is_there) {
             self.outs.push(Out::Tell { slot: guest, frame: ToExecutor::Share { thousandths } });
         }
+    }
+
+    /// How much memory a job's executors need is known from the first one that is ready.
+    pub(crate) fn note_size(&mut self, report: &Report) {
+        let Report::ExecutorReady { executor, replica_bytes: Some(replica), gradient_bytes, .. } = report else {
+            return;
+        };
+        let gradients = gradient_bytes.unwrap_or(0).saturating_mul(GRADIENTS_HELD);
+        if self.sizes.len() >= SIZES_MAX && !self.sizes.contains_key(&executor.job) {
+            self.sizes.pop_first();
+        }
+        self.sizes.insert(executor.job.clone(), replica.saturating_add(gradients));
     }
 
     /// How much of its slot a host uses, once that is known, from what it says that it is at.

@@ -140,7 +140,8 @@ impl Agent {
             }
             let (executor, order) = (executor.clone(), Box::new(job.clone()));
             let begun = executor.clone();
-            self.outs.push(Out::Start { slot: slot.index, executor, order });
+            let needs_bytes = self.sizes.get(&executor.job).copied().unwrap_or(0);
+            self.outs.push(Out::Start { slot: slot.index, executor, order, needs_bytes });
             if let Some(load) = self.loads.get_mut(usize::from(slot.index)) {
                 load.host_begins(&begun);
             }

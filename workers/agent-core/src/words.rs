@@ -166,6 +166,8 @@ pub enum Out {
         executor: ExecutorId,
         /// What it trains.
         order: Box<JobOrder>,
+        /// What its model needs of memory, beside what every executor does; 0 where that is not known.
+        needs_bytes: u64,
     },
     /// Tell the executor on a slot.
     Tell {

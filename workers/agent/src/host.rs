@@ -7,6 +7,7 @@
 use crate::devices::{Devices, Seat};
 use crate::direct::SlotReport;
 use crate::far_end;
+use crate::guest_memory;
 use crate::meters::Meters;
 use crate::process::{self, Launch, Process};
 use crate::record::{ExecutorRecord, TakenBack};
@@ -293,7 +294,7 @@ impl Host {
                     open.task.abort();
                 }
             }
-            Out::Start { slot, executor, order } => self.start(slot, executor, *order),
+            Out::Start { slot, executor, order, needs_bytes } => self.start(slot, executor, *order, needs_bytes),
             Out::Tell { slot, frame } => self.tell_executor(slot, frame),
             Out::Kill { slot, executor, cause } => self.kill(slot, &executor, cause),
             Out::Keep { write, slots } => self.keep(write, slots),
@@ -360,7 +361,13 @@ impl Host {
         TorchHost { folder, python: program, secrets, cache_mib, warm, files }
     }
 
-    fn start(&mut self, slot: u16, executor: ExecutorId, order: JobOrder) {
+    fn start(&mut self, slot: u16, executor: ExecutorId, order: JobOrder, needs_bytes: u64) {
+        if let Some(reason) = Some(needs_bytes).filter(|_| is_guest_index(slot)).and_then(guest_memory::lacks_room) {
+            tracing::warn!(%executor, slot, reason, "a guest finds no room");
+            let word = ExecutorWord::Ended(ProcessEnd::NotStarted(reason));
+            self.happened.push_back(In::Executor { slot, executor, word });
+            return;
+        }
         let start = ExecutorStart {
             executor: executor.clone(),
             slot: SlotId { server: self.config.server.clone(), index: slot },

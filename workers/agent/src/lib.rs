@@ -19,6 +19,7 @@ mod far_end;
 #[path = "../../agent-core/src/fixtures.rs"]
 mod fixtures;
 mod group;
+mod guest_memory;
 mod holder;
 mod host;
 mod log_file;

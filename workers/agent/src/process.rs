@@ -5,6 +5,7 @@
 use crate::devices::Seat;
 use crate::environment;
 use crate::group::{Stat, clear_group, kill_group};
+use crate::guest_memory;
 use crate::host::HostEvent;
 use crate::log_file::LogFile;
 use crate::record::{self, ExecutorRecord};
@@ -62,7 +63,7 @@ pub(crate) struct Launch<'a> {
     pub device: Option<Seat>,
     /// Which devices it may see; none, those that the agent sees.
     pub visible: Option<String>,
-    /// Whether it leaves the processors to whoever else wants them: it is on a guest slot.
+    /// Whether it leaves the processors, and memory, to whoever else wants them: it is on a guest slot.
     pub gives_way: bool,
 }
 
@@ -131,6 +132,7 @@ pub(crate) fn launch(
         // Before it is told what to do, so before it has a thread or a process that would not have this from it.
         let lowered = Pid::from_raw(pid).map_or(Ok(()), |group| setpriority_pgrp(Some(group), PRIORITY_LEAST));
         lowered.inspect_err(|_| kill_group(pid))?;
+        guest_memory::goes_first(pid).inspect_err(|_| kill_group(pid))?;
     }
     write_record(&launch, pid, nonce).inspect_err(|_| kill_group(pid))?;
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());

@@ -85,6 +85,12 @@ fn of_exit(executor: &Executor, exit: &ExitCause) -> Option<(Fault, String)> {
         ExitCause::Left if executor.replica => None,
         ExitCause::Left => Some((Fault::Program, "it exited with status 0 before it joined".to_owned())),
         ExitCause::Status(status) => Some((Fault::Program, format!("it exited with status {status}"))),
+        // The kernel ends guests first, whoever took the memory.
+        ExitCause::Signal(SIGKILL) if executor.slot.is_guest() => {
+            let what =
+                "it was killed by signal 9, as the kernel does with guests first when a server's memory runs out";
+            Some((Fault::Infrastructure, what.to_owned()))
+        }
         ExitCause::Signal(SIGKILL) => {
             let what = "it was killed by signal 9, as the kernel does with a process when memory runs out";
             Some((Fault::Program, what.to_owned()))

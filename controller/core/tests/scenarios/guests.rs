@@ -306,3 +306,26 @@ fn a_fleet_declares_no_guest_slot() {
     assert!(has(&facts, |fact| matches!(fact, Fact::CommandRefused { .. })));
     well(&world);
 }
+
+/// The kernel ends guests first when a server's memory runs out, whoever took it.
+#[test]
+fn a_guest_that_the_kernel_ends_or_that_finds_no_room_is_not_its_jobs_fault() {
+    let (mut world, host, guest) = guest_beside_host();
+    for round in 0..10 {
+        let exit = match round % 2 {
+            0 => ExitCause::Signal(9),
+            _ => ExitCause::NotStarted("this server has 3 MiB of memory left".to_owned()),
+        };
+        let its: Vec<_> = world.processes().into_iter().filter(|id| id.job == guest).collect();
+        its.iter().for_each(|id| assert!(world.end_process(id, exit.clone())));
+        for _ in 0..70 {
+            world.pass(1_000);
+            world.run();
+            world.train(&host);
+        }
+    }
+    assert_ne!(phase(&world, &guest), "failed", "however often");
+    assert!(world.run_to_end(400));
+    assert_eq!((phase(&world, &host), phase(&world, &guest)), ("finished", "finished"));
+    well(&world);
+}

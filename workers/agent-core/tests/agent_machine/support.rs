@@ -1,6 +1,7 @@
 //! Orders and an agent whose inputs and outputs a test writes out.
 
 use events_schema::control::ToExecutor;
+use events_schema::device::SlotDevice;
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders};
 use events_schema::report::Report;
 use events_schema::{Digest, Offset, ServerId, Term, TimeMs};
@@ -49,9 +50,21 @@ impl Play {
     }
 
     pub fn restarted(slots: u16, taken_back: &BTreeSet<u16>) -> Self {
+        Self::of(config(slots), taken_back)
+    }
+
+    fn of(config: Config, taken_back: &BTreeSet<u16>) -> Self {
         let now = 1_000;
-        let agent = Agent::new(moment(now), config(slots), 7, taken_back);
+        let agent = Agent::new(moment(now), config, 7, taken_back);
         Self { agent, now, term: 1, position: 1, link: 0 }
+    }
+
+    /// An agent that has joined, whose slots have guest slots, and these devices.
+    pub fn shared(slots: u16, devices: Vec<SlotDevice>) -> Self {
+        let mut play = Self::of(Config { guests: true, devices, ..config(slots) }, &BTreeSet::new());
+        play.connect();
+        play.taken(1);
+        play
     }
 
     /// An agent whose link is open and whose first report was taken.
