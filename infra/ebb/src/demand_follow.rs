@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use crate::output::{Output, advise, line};
 use crate::roles::signals::Signals;
+use crate::sentences::counted;
 use clap::{Args, ValueEnum};
 use events_schema::{FleetId, TimeMs};
 use gateway_api::PublishDemand;
@@ -210,10 +211,10 @@ async fn explain(client: &Client, prometheus: &Prometheus, output: Output, args:
         fleet.needed.map_or_else(|| "no need was published yet".to_owned(), |needed| format!("{needed} counts now"));
     let stale = if stale { "\nits samples are older than --lifetime: that is silence" } else { "" };
     line(format!(
-        "{}fleet      {} has {} slots; {counts}{stale}",
+        "{}fleet      {} has {}; {counts}{stale}",
         formula.explained(&readings),
         args.fleet,
-        fleet.slots
+        counted(&fleet.slots.into(), "slot")
     ));
     Ok(())
 }
@@ -311,7 +312,7 @@ impl Following<'_> {
             (_, Wish::Read(_)) => "as read".to_owned(),
             (_, Wish::Unknown(_)) => "nothing was read yet; what counts stands".to_owned(),
         };
-        line(format!("{} needs {} slots ({why})", self.args.fleet, step.wish.needed()));
+        line(format!("{} needs {} ({why})", self.args.fleet, counted(&step.wish.needed().into(), "slot")));
     }
 }
 

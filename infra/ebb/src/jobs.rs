@@ -7,6 +7,7 @@ use crate::find;
 use crate::job_file::{self, JobFile, PackedCode};
 use crate::links::Source;
 use crate::output::{Output, StandardOutput, advise, json, line, pairs, table};
+use crate::sentences::counted;
 use crate::try_here::{self, Here};
 use crate::watch::{self, Show, Until};
 use crate::wire::{
@@ -290,8 +291,10 @@ fn describe(job: &Job) -> String {
             .map_or_else(String::new, |ms| format!(", a checkpoint every {} s", ms.div_ceil(1_000)))
     });
     let reason = job.reason.as_ref().map(|r| format!("{} (policy {})", words(&r.cause), r.policy));
-    let scaling =
-        job.last_scaling.as_ref().map(|s| format!("{} → {} slots at {}: {}", s.from, s.to, s.at, words(&s.cause)));
+    let scaling = job
+        .last_scaling
+        .as_ref()
+        .map(|s| format!("{} → {} at {}: {}", s.from, counted(&s.to.into(), "slot"), s.at, words(&s.cause)));
     let outcome = job.outcome.as_ref();
     let found = outcome.and_then(|o| o.metrics.as_ref());
     let evaluation = found.or(job.last_evaluation.as_ref().map(|last| &last.metrics));

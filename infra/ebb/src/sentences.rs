@@ -31,9 +31,9 @@ pub fn sentence(event: &Value) -> String {
         "job.accepted" => format!("accepted as `{}`", word("name")),
         "job.planned" => planned(data),
         "job.scaled" => format!(
-            "trains on {} instead of {} slots, {} ms after that was decided",
+            "trains on {} instead of {}, {} ms after that was decided",
             word("to"),
-            word("from"),
+            counted(&data["from"], "slot"),
             word("took_ms")
         ),
         "job.suspending" => "has to write a checkpoint and give back its slots".to_owned(),
@@ -118,7 +118,9 @@ pub fn sentence(event: &Value) -> String {
         "tenant.quota_set" if data["quota_slots"].is_null() => {
             format!("tenant {} has no quota any more", word("tenant"))
         }
-        "tenant.quota_set" => format!("tenant {} has {} slots guaranteed", word("tenant"), word("quota_slots")),
+        "tenant.quota_set" => {
+            format!("tenant {} has {} guaranteed", word("tenant"), counted(&data["quota_slots"], "slot"))
+        }
         "slot.offered" => format!("fleet {} lends {}", word("fleet"), word("slots")),
         "slot.borrowed" => format!("{} is used from now on", word("slot")),
         "slot.reclaimed" => format!("{} has to be free by {}: {}", word("slot"), word("deadline"), cause("cause")),
@@ -126,22 +128,22 @@ pub fn sentence(event: &Value) -> String {
         "slot.returned" => format!("{} is free, {} ms after it was asked back", word("slot"), word("took_ms")),
         "slot.quarantined" => format!("{} is of no use: {}", word("slot"), word("reason")),
         "slot.recovered" => format!("the device of {} is as it was", word("slot")),
-        "agent.joined" => format!("server {} is there with {} slots", word("server"), word("slots")),
+        "agent.joined" => format!("server {} is there with {}", word("server"), counted(&data["slots"], "slot")),
         "job.evaluated" => {
             format!("was evaluated at step {}: loss {}", word("step"), plain(&data["evaluation"]["loss"]))
         }
         "executor.ready" => format!("{} is built and can join", word("executor")),
         "executor.replica_held" => format!("{} holds the whole replica of step {}", word("executor"), word("step")),
         "generation.proposed" => {
-            let (generation, members) = (word("generation"), count(&data["members"]));
-            format!("membership {generation} is proposed, with {members} members{}", at_once(data))
+            let members = counted(&count(&data["members"]).into(), "member");
+            format!("membership {} is proposed, with {members}{}", word("generation"), at_once(data))
         }
         "generation.active" => {
             format!("membership {} is in force from step {} on", word("generation"), word("step"))
         }
         "generation.throughput_measured" => {
             let what = if data["stride"].is_null() { "a step" } else { "an update" };
-            format!("{what} takes {} µs on {} slots{}", word("step_us"), word("members"), at_once(data))
+            format!("{what} takes {} µs on {}{}", word("step_us"), counted(&data["members"], "slot"), at_once(data))
         }
         "generation.stepped" => format!("step {} of membership {} is its first", word("step"), word("generation")),
         "generation.departed" => format!("{} left at step {}; the others go on", word("executor"), word("step")),
@@ -191,6 +193,13 @@ fn went_back(data: &Value) -> String {
     }
 }
 
+/// So many of them.
+#[must_use]
+pub fn counted(count: &Value, what: &str) -> String {
+    let plural = if count.as_u64() == Some(1) { "" } else { "s" };
+    format!("{} {what}{plural}", plain(count))
+}
+
 fn count(items: &Value) -> usize {
     items.as_array().map_or(0, Vec::len)
 }
@@ -212,8 +221,8 @@ fn at_once(data: &Value) -> String {
 fn planned(data: &Value) -> String {
     let (from, to) = (data["from"].as_u64(), data["to"].as_u64().unwrap_or_default());
     let size = match from {
-        Some(from) => format!("{from} → {to} slots"),
-        None => format!("{to} slots"),
+        Some(from) => format!("{from} → {}", counted(&to.into(), "slot")),
+        None => counted(&to.into(), "slot"),
     };
     let why = match data["cause"].as_str().unwrap_or_default() {
         "guarantee" => "its guaranteed minimum",
@@ -280,6 +289,17 @@ mod tests {
             sentence(&event),
             "4 → 2 slots (local/0, local/1): a fleet takes slots back; waits for 2 more that others have (policy ebb)"
         );
+    }
+
+    #[test]
+    fn one_is_said_of_one() {
+        let said = |kind: &str, data: Value| sentence(&json!({"type": format!("dev.ebb.{kind}.v1"), "data": data}));
+        assert_eq!(said("agent.joined", json!({"server": "a", "slots": 1})), "server a is there with 1 slot");
+        assert_eq!(said("agent.joined", json!({"server": "a", "slots": 0})), "server a is there with 0 slots");
+        let proposed = json!({"generation": 3, "members": [{"executor": "job-a/e0"}]});
+        assert_eq!(said("generation.proposed", proposed), "membership 3 is proposed, with 1 member");
+        let planned = json!({"from": 2, "to": 1, "slots": ["local/0"], "cause": "gave_way", "policy": "ebb"});
+        assert!(said("job.planned", planned).starts_with("2 → 1 slot (local/0)"));
     }
 
     #[test]

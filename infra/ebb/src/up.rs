@@ -14,6 +14,7 @@ use crate::roles::ending::{goodbye, run_until_stopped};
 use crate::roles::gateway::GatewayParts;
 use crate::roles::signals::Signals;
 use crate::roles::{self, descriptors, open};
+use crate::sentences::counted;
 use controller_server::Controller;
 use events_log::LogUrl;
 use events_schema::ServerId;
@@ -135,8 +136,8 @@ impl Running {
         match output {
             Output::Json => mention(json!({"url": url, "controller": self.controller.agent_url(), "agent": agent, "agent_token_file": self.agent_token_file, "store_url": without_secrets(&self.store_url)}).to_string()),
             _ => mention(format!(
-                "Ebb listens on {url} with {} slots (agents: {}, take-back: {agent})\n\nnext, in another terminal:\n  ebb submit docs/examples/digits.yaml\n  ebb watch\n  ebb demand local --needed 1\n\nCtrl-C stops it.",
-                self.slots,
+                "Ebb listens on {url} with {} (agents: {}, take-back: {agent})\n\nnext, in another terminal:\n  ebb submit docs/examples/digits.yaml\n  ebb watch\n  ebb demand local --needed 1\n\nCtrl-C stops it.",
+                counted(&self.slots.into(), "slot"),
                 self.controller.agent_url()
             )),
         }

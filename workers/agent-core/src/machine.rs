@@ -121,7 +121,8 @@ impl Agent {
         };
         let guests = (0..config.slots).filter(|_| config.guests).map(|index| index | GUEST_INDEX_MIN);
         let slots = (0..config.slots).chain(guests).map(slot).collect();
-        let sharing = (0..config.slots).filter(|_| config.guests).map(|_| Sharing::default()).collect();
+        let is_device = |index: u16| usize::from(index) < config.devices.len();
+        let sharing = (0..config.slots).filter(|_| config.guests).map(|index| Sharing::new(is_device(index))).collect();
         let loads = (0..config.slots).filter(|_| config.guests).map(|_| Load::default()).collect();
         let mut random_state = seed;
         let incarnation = draw(&mut random_state);

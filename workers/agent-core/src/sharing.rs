@@ -8,9 +8,12 @@
 //!
 //! A guest says when it has computed a gradient, not when it begins one, and one that it is at when its share becomes none it still computes. So what the host says
 //! meanwhile is forgotten once that is done, and no rest is over before.
+//!
+//! A host that runs a whole program says nothing of gradients, so nobody knows whether it is slowed down. On processors its guest has the lowest priority and gets what the host leaves; on
+//! a device there is no priority, and it gets what a guest begins on.
 
 use events_schema::ExecutorId;
-use events_schema::control::{Gradients, Progress};
+use events_schema::control::{Gradients, Phase, Progress};
 
 /// All of the time, in thousandths.
 pub const SHARE_ALL: u16 = 1_000;
@@ -34,6 +37,8 @@ const USUAL_PARTS: u64 = 4;
 /// What is known of a slot and its guest.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sharing {
+    /// Whether the slot is a device.
+    is_device: bool,
     host: Option<Host>,
     guest: Option<Guest>,
 }
@@ -63,6 +68,11 @@ struct Guest {
 }
 
 impl Sharing {
+    /// Of a slot with nobody on it.
+    pub fn new(is_device: bool) -> Self {
+        Self { is_device, ..Self::default() }
+    }
+
     /// An executor begins on the guest slot; what share it has.
     pub fn guest_begins(&mut self) -> u16 {
         let share = match &self.host {
@@ -108,7 +118,11 @@ impl Sharing {
     /// The host says what it is at; the guest's share, if it changes.
     pub fn host_said(&mut self, now: u64, executor: &ExecutorId, progress: &Progress) -> Option<u16> {
         let host = self.host.as_mut().filter(|host| host.executor == *executor)?;
-        let said = progress.gradients?;
+        let Some(said) = progress.gradients else {
+            // Who computes and says nothing of gradients computes none.
+            let unseen = if self.is_device { SHARE_FIRST } else { SHARE_ALL };
+            return matches!(progress.phase, Phase::Computing(_)).then(|| self.give(unseen)).flatten();
+        };
         let count = said.count.saturating_sub(host.said.count);
         // Time in which it waited for its data is none that anybody slowed down.
         let computing_us = |of: Gradients| of.took_us.saturating_sub(of.data_us.unwrap_or(0));
@@ -305,6 +319,20 @@ mod tests {
             "and the next one is learned anew"
         );
         assert_eq!(story.half_second(10_000), None, "a word of who is there no more");
+    }
+
+    /// It had none of the time for ever, and a gradient every twenty seconds.
+    #[test]
+    fn beside_a_whole_program_a_guest_has_what_the_priority_gives_and_on_a_device_a_small_share() {
+        for (is_device, share) in [(false, SHARE_ALL), (true, SHARE_FIRST)] {
+            let (mut sharing, host) = (Sharing::new(is_device), "job-host/e0".parse().unwrap());
+            sharing.host_begins(&host);
+            assert_eq!(sharing.guest_begins(), 0);
+            let program = |phase| Progress { gradients: None, phase, ..progress(Gradients::default()) };
+            assert_eq!(sharing.host_said(500, &host, &program(Phase::Loading)), None, "it does not compute yet");
+            assert_eq!(sharing.host_said(1_000, &host, &program(Phase::Computing(Rank(0)))), Some(share));
+            assert_eq!(sharing.host_said(1_500, &host, &program(Phase::Computing(Rank(0)))), None);
+        }
     }
 
     proptest! {

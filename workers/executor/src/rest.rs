@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 /// All of the time: no rest.
 const SHARE_ALL: u32 = 1_000;
 
-/// Longest rest. A unit within which nothing else happens counts as hung after a minute (`controller/core/src/watch.rs`), so who is to compute nothing
-/// computes this rarely.
+/// Longest rest after what takes no time. A unit within which nothing else happens counts as hung after a minute, or after eight times the slowest one before it
+/// (`controller/core/src/watch.rs`), so who is to compute nothing computes this rarely, and longer rests follow what takes long.
 const REST_MAX: Duration = Duration::from_secs(20);
+/// A rest may be longer by so many times what it follows: with that, and as long again for the next one, it stays below both of those limits.
+const REST_TIMES: u32 = 3;
 
 /// Rests of one executor.
 #[derive(Debug)]
@@ -48,9 +50,10 @@ impl Rests {
     /// What is left of the present one.
     pub fn left(&self, now: Instant) -> Option<Duration> {
         let (at, took) = self.computed.filter(|_| !self.parks)?;
+        let most = REST_MAX + took * REST_TIMES;
         let rest = match self.share {
-            0 => REST_MAX,
-            share => (took * (SHARE_ALL - share) / share).min(REST_MAX),
+            0 => most,
+            share => (took * (SHARE_ALL - share) / share).min(most),
         };
         rest.checked_sub(now.saturating_duration_since(at)).filter(|left| !left.is_zero())
     }
@@ -72,11 +75,25 @@ mod tests {
         rests.share(500);
         assert_eq!(rests.left(begin + ms(60)), None, "a larger share counts at once");
         rests.share(0);
-        assert_eq!(rests.left(begin), Some(REST_MAX));
+        assert_eq!(rests.left(begin), Some(REST_MAX + ms(30)));
         rests.park(true);
         assert_eq!(rests.left(begin), None);
         rests.park(false);
-        assert_eq!(rests.left(begin), Some(REST_MAX));
+        assert_eq!(rests.left(begin), Some(REST_MAX + ms(30)));
+    }
+
+    /// What takes ten seconds had a third of the time, whatever its share was.
+    #[test]
+    fn longer_rests_follow_what_takes_long_and_none_is_taken_for_hung() {
+        let begin = Instant::now();
+        for took in [1, 3, 6, 7, 8, 10, 60].map(Duration::from_secs) {
+            let mut rests = Rests::default();
+            rests.share(50);
+            rests.computed(begin, begin + took);
+            let rest = rests.left(begin + took).unwrap_or_default();
+            assert!(rest >= (took * 19).min(REST_MAX + took * 3), "{took:?}: {rest:?}");
+            assert!(rest + took < Duration::from_secs(60).max(took * 8), "{took:?}: {rest:?}");
+        }
     }
 
     /// A step of one gradient ends with an update at once, which takes next to nothing.
