@@ -214,6 +214,7 @@ fn is_stable(name: &str, view: &View, plan: &Plan, next: &Plan) -> Result<(), Te
 fn is_legal(view: &View, policy: &dyn Policy) -> Result<(), TestCaseError> {
     let (name, plan) = (policy.name(), policy.plan(view));
     prop_assert_eq!(plan.shares.len(), view.jobs.len(), "{} has not one share for each job, in the view's order", name);
+    prop_assert!(plan.parts.is_sorted_by_key(|part| part.job), "{name} has parts in another order than the jobs'");
     let mut used = vec![0u32; view.classes.len()];
     for (place, (job, share)) in view.jobs.iter().zip(&plan.shares).enumerate() {
         prop_assert!(

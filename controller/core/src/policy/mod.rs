@@ -429,7 +429,7 @@ fn unit_of(speed_milli: u32) -> u64 {
 pub struct Plan {
     /// As many as the view has jobs.
     pub shares: Vec<Share>,
-    /// How shares are made up that are of several classes; of a job that is not in it all slots are of its share's class.
+    /// How shares are made up that are of several classes, in the order of the jobs; of a job that is not in it all slots are of its share's class.
     pub parts: Vec<Part>,
     /// Jobs that come into another queue.
     pub moves: Vec<QueueMove>,
@@ -455,7 +455,9 @@ impl Plan {
     #[must_use]
     pub fn by_class(&self, job: usize) -> Vec<Part> {
         let share = self.shares[job];
-        let parts: Vec<Part> = self.parts.iter().filter(|part| part.job == job && part.slots > 0).copied().collect();
+        let first = self.parts.partition_point(|part| part.job < job);
+        let parts = self.parts[first..].iter().take_while(|part| part.job == job);
+        let parts: Vec<Part> = parts.filter(|part| part.slots > 0).copied().collect();
         let is_whole = parts.iter().map(|part| u32::from(part.slots)).sum::<u32>() == u32::from(share.slots);
         match share.slots {
             _ if is_whole => parts,

@@ -8,7 +8,7 @@
 //! any more. They end: with each all knapsacks together are worth more, of the most important jobs first. A group that got nothing leaves its knapsack worth what it
 //! was, and one that moves takes less away than what is idle is worth to it; where all are worth the same, everybody stays as it is.
 
-use super::super::{Part, View};
+use super::super::{FASTEST_MILLI, Part, View};
 use super::base::Base;
 use super::knapsack::{Group, Item, choose};
 use super::{own_first, time_at_ms, time_ms};
@@ -196,7 +196,9 @@ impl<'a> Flexible<'a> {
     /// What each number of slots of a class beside its fewest is worth to a job.
     fn worth(&self, job: usize, class: usize) -> Vec<Item> {
         let (view, of) = (self.view, &self.view.jobs[job]);
-        if view.jobs[job].mixes.is_none() {
+        let is_fastest = |class: usize| view.mixture(job).is_none_or(|of| of.speed_milli[class] == FASTEST_MILLI);
+        // As on one type.
+        if is_fastest(class) && self.base.parts[job].iter().all(|part| is_fastest(part.class)) {
             return sizes(of.min..=of.max, 1, |slots| time_ms(view, job, slots));
         }
         let mut parts = self.base.parts[job].clone();
