@@ -16,6 +16,8 @@
 //! 5. *Sharing*: where servers have guest slots an opportunistic job that finds no idle slots shares those of guaranteed jobs, one beside each, and one
 //!    that has to give way goes on there. It goes to slots of its own when it is upgraded, or when all that it asked for are idle; else it stays until it
 //!    ends. What it gets of the time is its agent's matter (`workers/agent-core/src/sharing.rs`).
+//!    Who begins on them is decided last and takes no part in what the plan's own outcome comes to, so guaranteed jobs have what they would have without. One
+//!    that never ran and whose tenant has the quota for it is no guest: that would bind it to a numeric class, and so change what is reserved for it.
 //! 6. *Candidates* are slots whose host used less than [`M_PERCENT`] of them over ten seconds, the freest first. A guest that is there stays when its host
 //!    becomes busier, and its agent sees to the host. The paper reads a counter that always says something; here a host is known once it has trained for ten
 //!    seconds, and before that it is no candidate: it has not shown what it leaves, and whoever began beside it would stay.
@@ -48,20 +50,21 @@ impl Policy for Antman {
     }
 
     fn plan(&self, view: &View) -> Plan {
-        let (mut decided, mut carried_out) = (decide(view), view.clone());
+        let (mut decided, mut carried_out) = (decide(view, view), view.clone());
         for _ in 0..SETTLING_MAX {
             carry_out(&mut carried_out, view, &decided);
-            let next = decide(&carried_out);
+            let next = decide(&carried_out, view);
             let is_settled = next == decided;
             decided = next;
             if is_settled {
                 break;
             }
         }
-        let moved = |(job, queue): (usize, &u8)| {
-            (*queue != view.jobs[job].service.queue).then_some(QueueMove { job, queue: *queue, promoted: false })
+        let moved = |(job, (queue, share)): (usize, (&u8, &Share))| {
+            let queue = if is_of_guests(view, share) { OPPORTUNISTIC } else { *queue };
+            (queue != view.jobs[job].service.queue).then_some(QueueMove { job, queue, promoted: false })
         };
-        let moves = decided.queues.iter().enumerate().filter_map(moved).collect();
+        let moves = decided.queues.iter().zip(&decided.shares).enumerate().filter_map(moved).collect();
         Plan { shares: decided.shares, moves, wake_in_ms: decided.wake_in_ms, ..Plan::default() }
     }
 
@@ -86,24 +89,31 @@ struct Decided {
     wake_in_ms: Option<u64>,
 }
 
-/// The view once everybody has what was decided; who has nothing then is bound to a class only if it was before.
+/// Whether a share is of guest slots.
+fn is_of_guests(view: &View, share: &Share) -> bool {
+    share.slots > 0 && view.classes[share.class].guest
+}
+
+/// The view once everybody has the slots that were decided. Who would begin on guest slots still waits there: what else it finds is decided as if there were none,
+/// so that jobs have what they would have then. And nobody is bound to a numeric class, for nobody has begun on it.
 fn carry_out(view: &mut View, before: &View, decided: &Decided) {
     for (at, share) in decided.shares.iter().enumerate() {
-        let job = &mut view.jobs[at];
-        if share.slots > 0 || job.held > 0 {
+        let (job, known) = (&mut view.jobs[at], &before.jobs[at]);
+        let is_there = known.held > 0 && known.class == Some(share.class);
+        let slots = if view.classes[share.class].guest && !is_there { 0 } else { share.slots };
+        if slots > 0 || job.held > 0 {
             job.service.waited_ms = 0;
         }
-        (job.held, job.service.queue) = (share.slots, decided.queues[at]);
-        (job.class, job.numeric) = match share.slots {
-            0 => (before.jobs[at].class, before.jobs[at].numeric),
-            _ => (Some(share.class), Some(view.classes[share.class].numeric)),
-        };
+        (job.held, job.service.queue) = (slots, decided.queues[at]);
+        job.class = if slots > 0 { Some(share.class) } else { known.class };
     }
 }
 
 /// What is being given out.
 struct Draft<'a> {
     view: &'a View,
+    /// As it is, without what was decided before.
+    before: &'a View,
     gangs: Gangs<'a>,
     shares: Vec<Share>,
     queues: Vec<u8>,
@@ -113,12 +123,14 @@ struct Draft<'a> {
     head: Vec<Option<(usize, bool)>>,
 }
 
-fn decide(view: &View) -> Decided {
+/// What a view comes to that earlier decisions made of `before`.
+fn decide(view: &View, before: &View) -> Decided {
     let order = ordered(view, |_| ());
     let tenants = view.jobs.iter().map(|job| job.tenant + 1).max().unwrap_or(0).max(view.tenants.len());
     let quota = |tenant: usize| view.tenants.get(tenant).and_then(|tenant| tenant.quota);
     let mut draft = Draft {
         view,
+        before,
         gangs: Gangs::new(view),
         shares: vec![Share::default(); view.jobs.len()],
         queues: view.jobs.iter().map(|job| u8::from(job.service.queue == OPPORTUNISTIC)).collect(),
@@ -142,8 +154,15 @@ impl Draft<'_> {
         self.runs(job).is_some_and(|class| self.view.classes[class].guest)
     }
 
-    /// The guest slots that an opportunistic job could have, if there are so many: beside guaranteed jobs that leave most of theirs.
+    /// The guest slots that an opportunistic job could have, if there are so many: beside guaranteed jobs that leave most of theirs. None for one that never
+    /// ran and is to be guaranteed: its first slots bind it to their numeric class. Other guaranteed jobs would then get what it had reserved, or could have
+    /// had, of others, and its own may never have all that it asked for.
     fn guest_class(&self, job: usize, slots: u16) -> Option<usize> {
+        let known = &self.view.jobs[job];
+        let is_to_be_guaranteed = known.priority >= 0 && self.has_quota(job);
+        if known.numeric.is_none() && is_to_be_guaranteed {
+            return None;
+        }
         self.view.freest(job, &self.gangs.pool, slots)
     }
 
@@ -245,10 +264,17 @@ impl Draft<'_> {
     /// its own shares those of guaranteed jobs. Says after how long somebody else becomes one.
     fn share_the_rest(&mut self, order: &[usize]) -> Option<u64> {
         let mut wake_in_ms: Option<u64> = None;
+        let mut may_share = Vec::new();
         for &job in order {
             let Some(class) = self.runs(job).filter(|_| self.is_opportunistic(job)) else { continue };
             if self.shares[job].slots == 0 {
-                self.keep_opportunistic(job, class);
+                let min = self.view.jobs[job].min;
+                if self.gangs.keep(class, min) {
+                    self.shares[job] = Share { class, slots: min, waits: None };
+                } else {
+                    self.shares[job] = Share { waits: Some(self.missing(job)), ..Share::default() };
+                    may_share.push(job);
+                }
             }
         }
         for &job in order {
@@ -266,8 +292,7 @@ impl Draft<'_> {
             if !(is_one || waits_for_quota && (has_none || left_ms == 0)) {
                 continue;
             }
-            let own = self.view.roomiest(self.view.suiting(job), &self.gangs.pool, known.min);
-            match own.or_else(|| self.guest_class(job, known.min)) {
+            match self.view.roomiest(self.view.suiting(job), &self.gangs.pool, known.min) {
                 Some(class) if self.gangs.keep(class, known.min) => {
                     self.shares[job] = Share { class, slots: known.min, waits: None };
                     self.queues[job] = OPPORTUNISTIC;
@@ -275,11 +300,14 @@ impl Draft<'_> {
                 _ => {
                     let missing = self.missing(job);
                     self.shares[job].waits.get_or_insert(missing);
+                    may_share.push(job);
                 }
             }
         }
-        let all: Vec<usize> =
-            order.iter().copied().filter(|&job| self.is_opportunistic(job) && self.shares[job].slots > 0).collect();
+        self.begin_as_guests(may_share);
+        let has_some = |&job: &usize| self.shares[job].slots > 0;
+        let shares = |&job: &usize| self.is_opportunistic(job) || is_of_guests(self.view, &self.shares[job]);
+        let all: Vec<usize> = order.iter().copied().filter(has_some).filter(shares).collect();
         all.iter().for_each(|&job| self.grow(job));
         // Last, so that a guest takes nothing that anybody could grow by.
         all.into_iter().for_each(|job| self.move_up(job));
@@ -291,18 +319,15 @@ impl Draft<'_> {
         wake_in_ms
     }
 
-    /// An opportunistic job keeps its fewest where it runs; one that has to make way for a guaranteed job goes on as a guest, if it can.
-    fn keep_opportunistic(&mut self, job: usize, class: usize) {
-        let min = self.view.jobs[job].min;
-        let found = if self.gangs.keep(class, min) {
-            Some(class)
-        } else {
-            self.guest_class(job, min).filter(|&guest| self.gangs.keep(guest, min))
-        };
-        self.shares[job] = match found {
-            Some(class) => Share { class, slots: min, waits: None },
-            None => Share { waits: Some(self.missing(job)), ..Share::default() },
-        };
+    /// Who found no slots of its own shares those of guaranteed jobs, if it can: first those that had some and have to make way.
+    fn begin_as_guests(&mut self, mut jobs: Vec<usize>) {
+        jobs.sort_by_key(|&job| self.before.jobs[job].held == 0);
+        for job in jobs {
+            let slots = self.view.jobs[job].min;
+            if let Some(class) = self.guest_class(job, slots).filter(|&guest| self.gangs.keep(guest, slots)) {
+                self.shares[job] = Share { class, slots, waits: None };
+            }
+        }
     }
 
     /// A guest goes to slots of its own when there are all that it asked for, and nobody else has any use of them. It goes over its checkpoint, so not at once
@@ -480,6 +505,32 @@ mod tests {
             "it moved just now"
         );
         assert_eq!(classes(&shared(7, 4, 8, &[job(0, 4, 4), guest(1, true)])), [Some(0), Some(1)], "not all are there");
+    }
+
+    #[test]
+    fn who_has_slots_reserved_and_never_ran_binds_itself_to_no_class_as_a_guest() {
+        let kinds = [(8, 0, false), (4, 1, false), (4, 1, true)].map(|(capacity, numeric, guest)| ClassView {
+            capacity,
+            declared: capacity,
+            numeric,
+            guest,
+            ..ClassView::default()
+        });
+        let there = JobView { class: Some(1), numeric: Some(1), ..job(0, 4, 4) };
+        // Eight it can only have of the first class, and four of them are used by who gives way to it.
+        let reserves = opportunistic(JobView { min: 4, ..job(0, 8, 0) });
+        let gives_way = JobView { priority: -1, ..opportunistic(gang(job(0, 4, 4))) };
+        let jobs = vec![job(0, 4, 4), there, reserves, gang(job(1, 4, 0)), gives_way];
+        let mut view = View { classes: kinds.to_vec(), jobs, ..View::default() };
+        assert_eq!(planned(&view).0, [4, 4, 0, 0, 4]);
+        // The same of one that had slots and did not begin on them before it has to make way.
+        view.jobs[0] = job(0, 8, 4);
+        view.jobs[2] = JobView { held: 4, class: Some(0), ..reserves };
+        view.jobs[4].held = 0;
+        assert_eq!(planned(&view).0, [8, 4, 0, 0, 0]);
+        view.jobs[2].numeric = Some(0);
+        view.classes[2].numeric = 0;
+        assert_eq!((planned(&view).0[2], classes(&view)[2]), (4, Some(2)), "who is bound already reserves what it did");
     }
 
     #[test]

@@ -91,9 +91,9 @@ fn any_view() -> impl Strategy<Value = View> {
     })
 }
 
-/// A view in which every class has guest slots beside it, and some opportunistic jobs that run are on those.
+/// A view in which every class has guest slots beside it, some opportunistic jobs that run are on those, and some jobs have slots on which they did not begin yet.
 fn any_shared_view() -> impl Strategy<Value = View> {
-    let of_jobs = proptest::collection::vec((any::<bool>(), any::<bool>()), 12);
+    let of_jobs = proptest::collection::vec((any::<bool>(), any::<bool>(), any::<bool>()), 12);
     (any_view(), of_jobs, proptest::collection::vec((0u32..8, 0u8..100), 2)).prop_map(|(mut view, of_jobs, open)| {
         let own = view.classes.len();
         for (numeric, (open, busy_percent)) in open.into_iter().enumerate() {
@@ -106,8 +106,9 @@ fn any_shared_view() -> impl Strategy<Value = View> {
                 ..ClassView::default()
             });
         }
-        for (job, (is_opportunistic, is_guest)) in view.jobs.iter_mut().zip(of_jobs) {
+        for (job, (is_opportunistic, is_guest, has_begun)) in view.jobs.iter_mut().zip(of_jobs) {
             job.service.queue = u8::from(is_opportunistic);
+            job.numeric = job.numeric.filter(|_| has_begun || is_guest);
             let Some(class) = job.class.filter(|_| is_opportunistic && is_guest && job.held > 0) else { continue };
             (job.class, job.numeric) = (Some(class + own), Some(class));
             view.classes[class].capacity -= u32::from(job.held);
@@ -169,9 +170,10 @@ fn after(view: &View, plan: &Plan) -> View {
             job.service.waited_ms = 0;
         }
         job.held = share.slots;
-        job.class = if share.slots > 0 { Some(share.class) } else { job.class };
-        // Of jobs that have run; the others are bound to what they were.
-        job.numeric = job.class.map(|class| view.classes[class].numeric);
+        if share.slots > 0 {
+            // Of who gets none both stay: it is bound if it has run.
+            (job.class, job.numeric) = (Some(share.class), Some(view.classes[share.class].numeric));
+        }
     }
     for (place, job) in again.jobs.iter().enumerate() {
         let Some(mixes) = job.mixes else { continue };
@@ -339,9 +341,10 @@ proptest! {
             let mut alone = view.clone();
             alone.classes.truncate(2);
             let without = policy.plan(&alone);
-            for (at, job) in again.jobs.iter().enumerate().filter(|(_, job)| guaranteed(job) && job.held > 0) {
-                prop_assert_eq!(without.shares[at].slots, job.held, "job {} has less because of guests", at);
-            }
+            let of_guaranteed = |job: &JobView| if guaranteed(job) { job.held } else { 0 };
+            let had = |view: &View| view.jobs.iter().map(of_guaranteed).collect::<Vec<u16>>();
+            let (with, without) = (had(&again), had(&after(&alone, &without)));
+            prop_assert_eq!(with, without, "what guaranteed jobs have with guests, and without");
         }
     }
 
