@@ -386,8 +386,8 @@ proptest! {
             let quota = view.tenants.get(job.tenant).and_then(|tenant| tenant.quota);
             quota.is_none_or(|quota| used(job.tenant) + asked(job) <= quota)
         };
-        // Who held slots and lost them was opportunistic, or had no room left for its fewest.
-        let waits = |at: &usize| view.jobs[*at].held == 0 && plan.shares[*at].slots == 0 && view.jobs[*at].priority >= 0;
+        // Also who held slots and lost them: it waits in its tenant's order, and others behind it.
+        let waits = |at: &usize| plan.shares[*at].slots == 0 && view.jobs[*at].priority >= 0;
         let mut order: Vec<usize> = (0..view.jobs.len()).filter(waits).collect();
         order.sort_by_key(|at| (Reverse(view.jobs[*at].priority), *at));
         let mut seen = BTreeSet::new();
