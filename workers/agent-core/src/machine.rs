@@ -23,7 +23,7 @@ pub const STOP_GRACE_MS: u64 = 2_000;
 /// At the end the last reports (executors ended) get this long to reach a controller; its lease finds out without them.
 pub const FLUSH_TIMEOUT_MS: u64 = 1_000;
 
-/// Jobs whose size is remembered: more than a server has slots. What is not remembered is not known.
+/// Jobs whose size is remembered, which bounds it on a server that has seen many. Of the others it is not known what a guest of theirs needs, as before their first executor is ready.
 const SIZES_MAX: usize = 64;
 
 /// Gradients that an executor holds beside its replica, of one logical worker (docs/measurements.md, memory).
