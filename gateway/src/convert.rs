@@ -372,13 +372,17 @@ pub fn slot(state: &State, id: &SlotId, slot: Option<&Slot>) -> api::Slot {
         slot_type: server.and_then(|server| server.kind(id.index).slot_type).map(|of| of.to_string()),
         device: server.and_then(|server| server.device(id.index)).map(device),
         quarantined: slot.and_then(|slot| slot.unfit().cloned()),
-        guest: state.slot(&id.guest()).map(guest),
+        guest: state.slot(&id.guest()).map(|guest| slot_guest(state, guest, slot)),
     }
 }
 
-fn guest(slot: &Slot) -> api::SlotGuest {
-    let (job, executor) = (slot.job.as_ref(), slot.executor.as_ref());
-    api::SlotGuest { job: job.map(ToString::to_string), executor: executor.map(ToString::to_string) }
+fn slot_guest(state: &State, guest: &Slot, host: Option<&Slot>) -> api::SlotGuest {
+    let host = host.and_then(|slot| slot.executor.as_ref()).and_then(|executor| state.executor(executor));
+    api::SlotGuest {
+        job: guest.job.as_ref().map(ToString::to_string),
+        executor: guest.executor.as_ref().map(ToString::to_string),
+        host_busy_percent: host.and_then(|executor| executor.busy_percent),
+    }
 }
 
 fn device(device: &SlotDevice) -> api::SlotDevice {

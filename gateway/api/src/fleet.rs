@@ -129,6 +129,9 @@ pub struct SlotGuest {
     /// The executor on it.
     #[schemars(with = "Option<ExecutorName>")]
     pub executor: Option<String>,
+    /// How many hundredths of the slot the executor of the job that has it used, when that was last news: over 10 s, within 10 of it. Absent while nobody could begin as its guest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_busy_percent: Option<u8>,
 }
 
 /// The device that a slot is.

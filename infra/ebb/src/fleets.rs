@@ -174,30 +174,51 @@ fn recalled(name: &str, held: u32, slots: usize) -> String {
     format!("keeps {held} of {slots} slots until `ebb fleet release {name}`")
 }
 
-/// Which device a slot is, and what is wrong with it.
-fn device(slot: &Slot) -> String {
-    let Some(device) = &slot.device else { return String::new() };
-    let wrong = slot.quarantined.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    format!("{} {} MiB {}{wrong}", device.name, device.memory_bytes >> 20, device.uuid)
-}
-
 fn slot_table(slots: &[Slot]) -> String {
     // What none of them has is no column.
-    let types = slots.iter().any(|slot| slot.slot_type.is_some());
-    let devices = slots.iter().any(|slot| slot.device.is_some());
-    let guests = slots.iter().any(|slot| slot.guest.is_some());
+    type Cell = fn(&Slot) -> Option<String>;
+    let others: [(&str, Cell); 5] = [
+        ("TYPE", |s| s.slot_type.clone()),
+        ("DEVICE", |s| s.device.as_ref().map(|of| format!("{} {} MiB {}", of.name, of.memory_bytes >> 20, of.uuid))),
+        ("GUEST", |s| {
+            s.guest.as_ref().map(|guest| guest.executor.clone().or_else(|| guest.job.clone()).unwrap_or_default())
+        }),
+        ("BUSY", |s| s.guest.as_ref()?.host_busy_percent.map(|percent| format!("{percent} %"))),
+        ("WRONG", |s| s.quarantined.clone()),
+    ];
+    let others: Vec<(&str, Cell)> =
+        others.into_iter().filter(|(_, cell)| slots.iter().any(|slot| cell(slot).is_some())).collect();
     let always = ["SLOT", "FLEET", "STATE", "EXECUTOR", "CLASS"].into_iter();
-    let others = [("TYPE", types), ("DEVICE", devices), ("GUEST", guests)].into_iter();
-    let columns: Vec<&str> = always.chain(others.filter(|(_, any)| *any).map(|(column, _)| column)).collect();
+    let columns: Vec<&str> = always.chain(others.iter().map(|(column, _)| *column)).collect();
     let row = |s: &Slot| {
         let class = s.class.as_deref().unwrap_or_default().chars().take(CLASS_SHOWN).collect();
         let on_it = s.executor.clone().or_else(|| s.job.clone()).unwrap_or_default();
         let always =
             [s.slot.clone(), s.fleet.clone().unwrap_or_default(), s.state.to_string(), on_it, class].into_iter();
-        let of_type = types.then(|| s.slot_type.clone().unwrap_or_default());
-        let guest = || s.guest.clone().and_then(|guest| guest.executor.or(guest.job)).unwrap_or_default();
-        always.chain(of_type).chain(devices.then(|| device(s))).chain(guests.then(guest)).collect()
+        always.chain(others.iter().map(|(_, cell)| cell(s).unwrap_or_default())).collect()
     };
     let rows: Vec<Vec<String>> = slots.iter().map(row).collect();
     table(&columns, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gateway_api::SlotGuest;
+
+    #[test]
+    fn a_slot_table_says_what_is_wrong_also_of_a_slot_without_a_device_and_has_no_empty_column() {
+        let plain = Slot { slot: "a/0".to_owned(), ..Slot::default() };
+        assert_eq!(slot_table(std::slice::from_ref(&plain)).lines().next(), Some("SLOT  FLEET  STATE  EXECUTOR  CLASS"));
+        let wrong = Slot {
+            slot: "a/1".to_owned(),
+            quarantined: Some("the replica there differed".to_owned()),
+            guest: Some(SlotGuest { host_busy_percent: Some(63), ..SlotGuest::default() }),
+            ..Slot::default()
+        };
+        let shown = slot_table(&[plain, wrong]);
+        let words = |line: usize| shown.lines().nth(line).unwrap_or_default().split_whitespace().collect::<Vec<_>>();
+        assert_eq!(words(0)[5..], ["GUEST", "BUSY", "WRONG"]);
+        assert_eq!(words(2).join(" "), "a/1 63 % the replica there differed", "{shown}");
+    }
 }
