@@ -209,7 +209,10 @@ mod tests {
     #[test]
     fn a_slot_table_says_what_is_wrong_also_of_a_slot_without_a_device_and_has_no_empty_column() {
         let plain = Slot { slot: "a/0".to_owned(), ..Slot::default() };
-        assert_eq!(slot_table(std::slice::from_ref(&plain)).lines().next(), Some("SLOT  FLEET  STATE  EXECUTOR  CLASS"));
+        assert_eq!(
+            slot_table(std::slice::from_ref(&plain)).lines().next(),
+            Some("SLOT  FLEET  STATE  EXECUTOR  CLASS")
+        );
         let wrong = Slot {
             slot: "a/1".to_owned(),
             quarantined: Some("the replica there differed".to_owned()),

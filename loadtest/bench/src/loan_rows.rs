@@ -3,7 +3,7 @@
 //! boundary between steps.
 
 use crate::Effort;
-use crate::row::{Row, Times};
+use crate::row::{Row, Times, number};
 use crate::spans::Receiver;
 use crate::subject::Subject;
 use gateway_api::{NameSlots, PublishDemand};
@@ -12,7 +12,7 @@ use loadtest_harness::HarnessError;
 use loadtest_harness::LOCAL_FLEET;
 use loadtest_harness::release::{occupied, until_free};
 use loadtest_harness::service::{Service, fresh_topics, hang_process, kill_process};
-use loadtest_harness::watched_job::WatchedJob;
+use loadtest_harness::watched_job::{Growth, WatchedJob};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use workers_agent_client::AgentClient;
@@ -97,13 +97,12 @@ pub async fn rows(folder: &Path, lent: &Lent<'_>, log: Option<&str>, effort: Eff
     let (samples, rounds) = lent.repetitions(effort);
     let step = undisturbed(&client, &job.id, samples).await?;
     let mut cycles = Cycles { client: &client, agent: &agent, slots, rounds, grown_ms: Vec::new() };
-    let begun = watched.grown_first_ms().len();
+    let begun = watched.growths().len();
     let by_demand = cycles.by_demand(&mut watched).await?;
     let by_take_back = cycles.by_take_back(&mut watched).await?;
     let by_hang = cycles.by_loss(&mut watched, HANGS, hang_process).await?;
     let by_kill = cycles.by_loss(&mut watched, KILLS, kill_process).await?;
-    let beyond_undisturbed = |first_ms: &f64| (first_ms - step.median()).max(0.0);
-    let growing = Times::of_ms(watched.grown_first_ms()[begun..].iter().map(beyond_undisturbed).collect());
+    let growing = Times::of_ms(watched.growths()[begun..].iter().map(|growth| beyond_later(growth, &step)).collect());
     let shrinking = Times::of_ms(watched.pauses_in_ms());
     drop(watched);
     client.cancel(&job.id).await?;
@@ -123,7 +122,14 @@ pub async fn rows(folder: &Path, lent: &Lent<'_>, log: Option<&str>, effort: Eff
         against_step(take_back, &by_take_back, ""),
         against_step(lent_to_steps, &grown, &format!("{taken} at once; ")),
         against_step(scale_in, &shrinking, "beyond a step of before; "),
-        against_step(scale_out, &growing, "the first step of all beyond an undisturbed one; "),
+        against_step(
+            scale_out,
+            &growing,
+            &format!(
+                "the first step of all beyond the middle one of those after it; p50 at most {} at 95 %; ",
+                number(growing.median_at_most())
+            ),
+        ),
         against_step(kill, &by_kill, ""),
         against_step(hang, &by_hang, "SIGSTOP; "),
     ])
@@ -154,6 +160,12 @@ pub async fn hops(
     drop(watched);
     service.stop().await?;
     Ok(budget.rows())
+}
+
+/// How much longer the first step of all was than those after it, in milliseconds: the machine of a minute ago is another one. Than an undisturbed one where none was told.
+fn beyond_later(growth: &Growth, undisturbed: &Times) -> f64 {
+    let later = Times::of_ms(growth.later_ms.clone());
+    growth.first_ms - if growth.later_ms.is_empty() { undisturbed.median() } else { later.median() }
 }
 
 /// Times of single steps while nothing happens.

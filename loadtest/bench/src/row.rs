@@ -91,6 +91,22 @@ impl Times {
         self.at(0.5)
     }
 
+    /// What the middle of all times that there could be is at most, at 95 %, whatever they are like: the k-th smallest, where fewer than k of n are below a middle that often.
+    #[must_use]
+    pub fn median_at_most(&self) -> f64 {
+        let count = self.0.len() as i32;
+        let mut ways = 0.5_f64.powi(count);
+        let mut below = 0.0;
+        for (at, time) in self.0.iter().enumerate() {
+            below += ways;
+            if below >= 0.95 {
+                return *time;
+            }
+            ways *= (f64::from(count) - at as f64) / (at as f64 + 1.0);
+        }
+        f64::INFINITY
+    }
+
     /// `p50 …, p99 …, max … of n`.
     #[must_use]
     pub fn spread(&self) -> String {
@@ -113,6 +129,14 @@ mod tests {
         let times = Times::of_ms((1..=200).rev().map(f64::from).collect());
         assert_eq!((times.median(), times.at(0.99), times.at(1.0)), (101.0, 199.0, 200.0));
         assert_eq!(Times::default().median(), 0.0);
+    }
+
+    #[test]
+    fn the_bound_of_a_median_is_an_order_statistic() {
+        let times = |count: u32| Times::of_ms((1..=count).map(f64::from).collect());
+        assert_eq!(times(13).median_at_most(), 10.0, "P(Bin(13, 1/2) ≤ 9) = 0.954");
+        assert_eq!(times(20).median_at_most(), 15.0, "P(Bin(20, 1/2) ≤ 14) = 0.979, ≤ 13: 0.942");
+        assert_eq!(times(4).median_at_most(), f64::INFINITY, "four times tell too little");
     }
 
     #[test]

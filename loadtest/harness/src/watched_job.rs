@@ -2,7 +2,7 @@
 //! each has an end.
 
 use crate::HarnessError;
-use gateway_api::Job;
+use gateway_api::{Job, Progress};
 use gateway_client::{Answer, Client, ClientError, Event, Events, Follower};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -122,9 +122,9 @@ impl<'a> WatchedJob<'a> {
         self.memberships.pauses_out_ms.clone()
     }
 
-    /// How long the first step after every growth was, in milliseconds: beyond a later one of as many it shows what the growth cost, also where more members are faster.
-    pub fn grown_first_ms(&self) -> &[f64] {
-        &self.memberships.grown_first_ms
+    /// Steps after every growth: the first beyond later ones of as many shows what the growth cost, also where more members are faster.
+    pub fn growths(&self) -> &[Growth] {
+        &self.memberships.growths
     }
 
     /// Steps that were done and had to be done again.
@@ -167,9 +167,23 @@ impl<'a> WatchedJob<'a> {
             self.memberships.take(&event?, at);
         }
         self.job = self.client.job(&self.id).await.map(Answer::into_typed)?;
+        if let Some(progress) = &self.job.progress {
+            self.memberships.progressed(progress);
+        }
         (self.on_look)(&self.job);
         Ok(())
     }
+}
+
+/// Steps after a growth, in milliseconds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Growth {
+    /// The first of all members.
+    pub first_ms: f64,
+    /// Later ones of the same members, as far as they were told.
+    pub later_ms: Vec<f64>,
+    /// The newest step that counts above, or cannot: steps done.
+    told: u64,
 }
 
 /// Memberships as the facts tell them.
@@ -181,10 +195,14 @@ struct Memberships {
     floor: u64,
     /// The newest generation in force, and what its coming was: its first step shows what that cost.
     change: Option<(u64, Change)>,
+    /// Steps done when the newest generation came into force.
+    begun: u64,
     recovered: Option<Instant>,
     pauses_in_ms: Vec<f64>,
     pauses_out_ms: Vec<f64>,
-    grown_first_ms: Vec<f64>,
+    growths: Vec<Growth>,
+    /// Whether the members are still those of the last growth, all of them.
+    is_grown: bool,
     steps_lost: u64,
 }
 
@@ -207,7 +225,10 @@ impl Memberships {
             }
             "dev.ebb.generation.active.v1" => self.active(data),
             "dev.ebb.generation.stepped.v1" => self.stepped(data, at),
-            "dev.ebb.generation.departed.v1" => self.members = self.members.saturating_sub(1),
+            "dev.ebb.generation.departed.v1" => {
+                self.members = self.members.saturating_sub(1);
+                self.is_grown = false;
+            }
             "dev.ebb.job.restarted.v1" => {
                 self.steps_lost += self.floor.saturating_sub(number(&data["from_step"])).max(1)
             }
@@ -229,6 +250,16 @@ impl Memberships {
         };
         self.change = change.map(|change| (generation, change));
         self.members = members;
+        (self.begun, self.is_grown) = (number(&data["step"]), false);
+    }
+
+    /// A step that was told in between: of the members of the last growth, if no other membership was seen since and it is none of before.
+    fn progressed(&mut self, progress: &Progress) {
+        let growth = self.growths.last_mut().filter(|growth| self.is_grown && progress.step > growth.told);
+        if let Some(growth) = growth.filter(|_| usize::from(progress.members) == self.members) {
+            growth.told = progress.step;
+            growth.later_ms.push(progress.step_us as f64 / 1e3);
+        }
     }
 
     /// The first step of a generation is done: what it took longer than a step before the change, the change cost.
@@ -240,7 +271,9 @@ impl Memberships {
             Change::Recovered => self.recovered = Some(at),
             Change::Grew => {
                 self.pauses_out_ms.push(pause_ms);
-                self.grown_first_ms.push(first_us as f64 / 1e3);
+                let first_ms = first_us as f64 / 1e3;
+                self.growths.push(Growth { first_ms, later_ms: Vec::new(), told: self.begun + 1 });
+                self.is_grown = true;
             }
             Change::Shrank => self.pauses_in_ms.push(pause_ms),
         }
@@ -299,6 +332,22 @@ mod tests {
             ([0.1].as_slice(), [2.5].as_slice(), 3, 0)
         );
         assert!(seen.recovered.is_some());
+    }
+
+    #[test]
+    fn later_steps_of_a_growth_are_of_its_members_alone() {
+        let mut seen = Memberships::default();
+        let told = |step, members| Progress { step, members, step_us: step * 1_000, ..Progress::default() };
+        for event in [proposed(1, 1, "fresh"), active(1, 0), proposed(2, 2, "switch"), active(2, 10)] {
+            seen.take(&event, Instant::now());
+        }
+        seen.progressed(&told(12, 2));
+        seen.take(&stepped(2, 12_500), Instant::now());
+        [(11, 2), (12, 1), (13, 2), (13, 2), (14, 2)].map(|(step, members)| seen.progressed(&told(step, members)));
+        seen.take(&event("dev.ebb.generation.departed.v1", json!({})), Instant::now());
+        seen.progressed(&told(15, 1));
+        let growth = Growth { first_ms: 12.5, later_ms: vec![13.0, 14.0], told: 14 };
+        assert_eq!(seen.growths, [growth]);
     }
 
     #[test]
