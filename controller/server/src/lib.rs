@@ -12,6 +12,7 @@ mod failure;
 mod hands;
 mod meters;
 mod projector;
+mod returns;
 mod run;
 mod sweep;
 mod telemetry;

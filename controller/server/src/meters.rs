@@ -2,16 +2,17 @@
 //! of the log; and states are counted when somebody asks. Labels are of bounded sets; no id is one.
 
 use crate::appends::Appends;
+use crate::returns::{Returned, Returns};
 use controller_cell::{AppendFailure, Attempt, Committed, Note, Ticket};
 use controller_core::invariants::names;
 use ebb_telemetry::KeyValue;
 use ebb_telemetry::metrics::{Counter, Histogram, counter, meter, seconds};
 use events_rule::Stream;
 use events_schema::batch::{Batch, InputStream};
-use events_schema::fact::{Fact, LossNotice, ReclaimCause};
+use events_schema::fact::{Fact, LossNotice};
 use events_schema::job::ModelSpec;
 use events_schema::orders::Telemetry;
-use events_schema::{FleetId, Generation, JobId, Offset, SlotId};
+use events_schema::{FleetId, Generation, JobId, Offset};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,7 +45,7 @@ pub(crate) struct Meters {
     appends: Appends,
     looks: BTreeMap<Ticket, Stream>,
     lag: Lag,
-    reclaimed: BTreeMap<SlotId, ReclaimCause>,
+    returns: Returns,
     progress: BTreeMap<JobId, (Generation, u64)>,
     broken: BTreeMap<&'static str, u64>,
 }
@@ -56,7 +57,10 @@ impl Meters {
         let meters = Self {
             decision: seconds("ebb.decision", "Time to decide about one batch of inputs"),
             append: seconds("ebb.append", "Time until the log acknowledged a record, by stream"),
-            returned: seconds("ebb.slot.return", "Time from a reclaim to the free slot, by the way it was asked for"),
+            returned: seconds(
+                "ebb.slot.return",
+                "Time from a reclaim to the free slot, by the way it was asked for and how its executor ended",
+            ),
             scaled: seconds("ebb.job.scale", "Time from a plan until its job trains at the new size"),
             pause: seconds("ebb.job.pause", "What the first step at a new size took longer than one before"),
             steps: counter("ebb.steps", "Steps done by all jobs, as their leaders say"),
@@ -81,7 +85,7 @@ impl Meters {
             appends: Appends::default(),
             looks: BTreeMap::new(),
             lag: Lag::default(),
-            reclaimed: BTreeMap::new(),
+            returns: Returns::default(),
             progress: BTreeMap::new(),
             broken: BTreeMap::new(),
         };
@@ -149,6 +153,9 @@ impl Meters {
     }
 
     fn fact(&mut self, fact: &Fact) {
+        if let Some(Returned { took_ms, way, end }) = self.returns.take(fact) {
+            self.returned.record(took_ms as f64 / 1e3, &[KeyValue::new("way", way), KeyValue::new("end", end)]);
+        }
         let ended = |outcome: &'static str| self.jobs_ended.add(1, &[KeyValue::new("outcome", outcome)]);
         match fact {
             Fact::JobFinished { .. } => ended("finished"),
@@ -162,14 +169,6 @@ impl Meters {
             }
             Fact::MemberLost { noticed, .. } => {
                 self.members_lost.add(1, &[KeyValue::new("noticed", noticed_by(noticed))])
-            }
-            Fact::SlotReclaimed { slot, cause, .. } => {
-                self.reclaimed.insert(slot.clone(), *cause);
-            }
-            Fact::SlotReturned { slot, took_ms, .. } => {
-                let way = self.reclaimed.remove(slot).map_or("unknown", way);
-                let took = took_ms.map(|ms| ms as f64 / 1e3);
-                took.into_iter().for_each(|took| self.returned.record(took, &[KeyValue::new("way", way)]));
             }
             Fact::InputRefused { stream, .. } => {
                 let stream = InputStream::ALL.into_iter().map(InputStream::name).find(|known| known == stream);
@@ -204,17 +203,6 @@ impl Meters {
         if let Note::ReportDropped { .. } = note {
             self.refused.add(1, &[KeyValue::new("stream", Stream::Reports.name())]);
         }
-    }
-}
-
-fn way(cause: ReclaimCause) -> &'static str {
-    match cause {
-        ReclaimCause::Demand => "demand",
-        ReclaimCause::Named => "named",
-        ReclaimCause::Direct => "direct",
-        ReclaimCause::Undeclared => "undeclared",
-        ReclaimCause::Recall => "recall",
-        ReclaimCause::Forecast => "forecast",
     }
 }
 
