@@ -104,7 +104,24 @@ fn file(name: &str, text: &str) -> Vec<String> {
         violations.push(format!("{name} names `{word}`: {why}"));
     }
     violations.extend(one_word_docs(name, text));
+    violations.extend(documentation_tests(text).map(|line| {
+        format!("{name}:{line}: rustdoc would compile this block, and `infra/run test` runs no such tests; name its language, or make a test of it")
+    }));
     violations
+}
+
+/// Lines where a block of code begins in a doc comment that rustdoc takes for Rust.
+fn documentation_tests(text: &str) -> impl Iterator<Item = usize> + '_ {
+    let comments = text.lines().enumerate().filter_map(|(at, line)| {
+        let line = line.trim_start();
+        let said = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+        Some((at + 1, said.trim().strip_prefix("```")?))
+    });
+    // Every second one ends a block.
+    comments
+        .step_by(2)
+        .filter(|(_, language)| matches!(*language, "" | "rust" | "no_run" | "should_panic"))
+        .map(|(line, _)| line)
 }
 
 /// A doc comment of one word says no more than the name below it. One in backticks shows a form, which no name does.
@@ -133,6 +150,13 @@ fn document_paths(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_block_that_rustdoc_would_compile_is_found() {
+        let named = "//! a\n//! ```text\n//! x\n//! ```\n";
+        assert_eq!(documentation_tests(named).count(), 0);
+        assert!(documentation_tests(&format!("{named}/// ```\n/// y()\n/// ```\n")).eq([5]));
+    }
 
     #[test]
     fn headers_and_sizes_are_checked_without_tests() {
