@@ -33,6 +33,7 @@ pub mod roles;
 mod sentences;
 pub mod simulate;
 pub mod simulate_ask;
+pub mod simulate_options;
 pub mod simulate_papers;
 mod simulate_report;
 pub mod simulate_run;

@@ -4,6 +4,7 @@
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
 use crate::simulate_ask::AskArgs;
+use crate::simulate_options::Given;
 use crate::simulate_papers::PapersArgs;
 use crate::simulate_run::RunArgs;
 use clap::{Args, Subcommand};
@@ -21,10 +22,10 @@ pub enum SimulateCommand {
     Chaos(ChaosArgs),
     /// Recorded jobs on a cluster, under one policy after the other
     #[command(after_help = crate::simulate_run::HELP)]
-    Run(Box<RunArgs>),
+    Run(Box<Given<RunArgs>>),
     /// What an operator asks before anything is changed, answered by several such runs
     #[command(after_help = crate::simulate_ask::HELP)]
-    Ask(Box<AskArgs>),
+    Ask(Box<Given<AskArgs>>),
     /// Results of papers beside ours
     #[command(after_help = crate::simulate_papers::HELP)]
     Papers(PapersArgs),

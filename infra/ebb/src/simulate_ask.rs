@@ -3,12 +3,13 @@
 
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
-use crate::simulate_setup::{Rules, SetupArgs, options_of, setup};
+use crate::simulate_options::Given;
+use crate::simulate_setup::{Rules, SetupArgs, resolved, setup};
 use clap::{Args, ValueEnum};
 use loadtest_simulate::outcome::options;
 use loadtest_simulate::questions::{Question, QuestionError, Ran, answer};
 use loadtest_simulate::run;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::process::ExitCode;
 
 /// Examples of `ebb simulate ask`.
@@ -85,7 +86,7 @@ fn policies(args: &AskArgs) -> Result<Vec<String>, Failure> {
 }
 
 /// `ebb simulate ask`.
-pub fn simulate_ask(args: &AskArgs, output: Output) -> Result<ExitCode, Failure> {
+pub fn simulate_ask(args: &Given<AskArgs>, output: Output) -> Result<ExitCode, Failure> {
     let rules = Rules::of(&args.setup)?;
     let names = policies(args)?;
     let policies = names.iter().map(|name| rules.policy(name, &args.setup)).collect::<Result<Vec<_>, _>>()?;
@@ -93,9 +94,10 @@ pub fn simulate_ask(args: &AskArgs, output: Output) -> Result<ExitCode, Failure>
     let named: Vec<&str> = names.iter().map(String::as_str).collect();
     let wrong = |error: QuestionError| Failure::Usage(error.to_string());
     let cases = args.question.question().cases(&was, &named, &args.at).map_err(wrong)?;
-    let mut said = options_of(&args.setup, &rules, &was, &trace, &notes);
-    (said["policies"], said["at"]) = (json!(names), json!(args.at));
-    if let (Output::Table | Output::Name, Value::Object(said)) = (output, &said) {
+    let mut said = args.options();
+    said.insert("policies".to_owned(), json!(names));
+    said.extend(resolved(&args.setup, &rules, &was, &trace, &notes));
+    if let Output::Table | Output::Name = output {
         line(options(said.clone()).trim_end());
         line("");
     }

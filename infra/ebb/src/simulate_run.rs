@@ -3,8 +3,9 @@
 
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
+use crate::simulate_options::Given;
 use crate::simulate_report::{of_seed, prepare, write_files};
-use crate::simulate_setup::{Rules, SetupArgs, options_of, setup};
+use crate::simulate_setup::{Rules, SetupArgs, resolved, setup};
 use clap::{Args, ValueHint};
 use controller_core::Policy;
 use controller_core::policy::POLICY_NAMES;
@@ -54,15 +55,18 @@ pub struct RunArgs {
 }
 
 /// `ebb simulate run`.
-pub fn simulate_run(args: &RunArgs, output: Output) -> Result<ExitCode, Failure> {
+pub fn simulate_run(args: &Given<RunArgs>, output: Output) -> Result<ExitCode, Failure> {
     let rules = Rules::of(&args.setup)?;
     let policies = args.policies.iter().map(|name| rules.policy(name, &args.setup));
     let policies = policies.collect::<Result<Vec<_>, _>>()?;
     let (mut options, mut runs, mut violations) = (Value::Null, Vec::new(), Vec::new());
     for seed in (0..args.seeds).map(|more| args.setup.seed.wrapping_add(more)) {
         let (setup, notes, trace) = setup(&args.setup, &rules, seed)?;
-        let mut said = options_of(&args.setup, &rules, &setup, &trace, &notes);
-        (said["policies"], said["seeds"]) = (json!(args.policies), json!(args.seeds));
+        let mut said = args.options();
+        // Where a report goes, no figure follows from.
+        said.remove("report");
+        said.extend(resolved(&args.setup, &rules, &setup, &trace, &notes));
+        let said = Value::Object(said);
         if runs.is_empty() {
             // Before anything takes time: what a folder holds that is not a report is known now.
             args.report.as_deref().map(prepare).transpose()?;

@@ -21,7 +21,7 @@ use loadtest_simulate::{
     Cluster, Costs, Deadlines, Demand, Failures, Format, Generator, Information, Setup, Tables, TraceJob, Work, trace,
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -166,6 +166,8 @@ pub enum Measure {
 pub(crate) struct Rules {
     cluster: Cluster,
     min_share: f64,
+    /// None: only starts take time.
+    replica_mb: Option<u64>,
     costs: Costs,
     round_ms: Option<u64>,
     work: Measure,
@@ -183,15 +185,17 @@ impl Rules {
             None if peer => named(PEER_CLUSTER)?,
             None => return Err(Failure::Usage("--cluster is missing; expected for example 2x4:t4".to_owned())),
         };
-        let costs = match args.replica_mb {
-            None if peer => Costs { start_ms: PEER_START_MS, ..Costs::none() },
-            replica_mb => Costs::measured(replica_mb.unwrap_or(REPLICA_MB)),
+        let replica_mb = args.replica_mb.or((!peer).then_some(REPLICA_MB));
+        let costs = match replica_mb {
+            None => Costs { start_ms: PEER_START_MS, ..Costs::none() },
+            Some(replica_mb) => Costs::measured(replica_mb),
         };
         let round_s = args.round_s.unwrap_or(if peer { PEER_ROUND_S } else { 0 });
         let quanta = || if peer { vec![PEER_QUANTUM_SLOT_S] } else { QUANTA_SLOT_MS.map(|ms| ms / 1_000).to_vec() };
         Ok(Self {
             cluster,
             min_share: args.min_share.unwrap_or(if peer { 1.0 } else { 0.0 }),
+            replica_mb,
             costs: Costs { start_ms: args.start_ms.unwrap_or(costs.start_ms), ..costs },
             round_ms: (round_s > 0).then(|| round_s.saturating_mul(1_000)),
             work: args.work.unwrap_or(if peer { Measure::Goodput } else { Measure::Steps }),
@@ -417,19 +421,24 @@ fn offered_load(trace: &[TraceJob], slots: u64, speed_up: f64) -> Option<f64> {
     (there > 0.0).then(|| asked / there)
 }
 
-/// All that the figures follow from.
-pub(crate) fn options_of(args: &SetupArgs, rules: &Rules, setup: &Setup, trace: &[TraceJob], notes: &Notes) -> Value {
+/// What figures follow from beside what was said: what was left to the rules, and what came of files.
+pub(crate) fn resolved(
+    args: &SetupArgs,
+    rules: &Rules,
+    setup: &Setup,
+    trace: &[TraceJob],
+    notes: &Notes,
+) -> Map<String, Value> {
     let slots = (setup.cluster.slots_total(), setup.inference.slots_total());
-    json!({
-        "jobs": {"file": args.jobs, "format": args.jobs_format, "generate": args.generate, "count": trace.len(),
-            "offered_load": offered_load(trace, slots.0, args.speed_up)},
+    let load = offered_load(trace, slots.0, args.speed_up);
+    let resolved = json!({
+        "jobs": {"file": args.jobs, "count": trace.len(), "offered_load": load},
         "cluster": setup.cluster.groups, "cluster_slots": slots.0,
         "inference": setup.inference.groups, "inference_slots": slots.1,
-        "demand": args.demand, "looked_at_every_s": args.looked_at_every_s, "lending": args.lending, "headroom": args.headroom, "lent_max": args.lent_max, "information": args.information, "seed": setup.seed,
-        "tables": args.tables, "deadlines": args.deadlines, "shape": rules.shape(args), "work": rules.work, "costs": setup.costs, "round_ms": setup.round_ms,
-        "quanta_slot_s": rules.quanta_slot_s, "starvation_ratio": rules.starvation_ratio, "pending_max": args.pending_max,
-        "delta_s": args.delta_s, "quota": args.quota, "profile": args.profile,
-        "reclaim_deadline_ms": setup.reclaim_deadline_ms, "server_failures": setup.failures,
+        "seed": setup.seed, "min_share": rules.min_share, "replica_mb": rules.replica_mb, "start_ms": setup.costs.start_ms, "costs": setup.costs,
+        "round_s": setup.round_ms.unwrap_or(0) / 1_000, "work": rules.work,
+        "quanta_slot_s": rules.quanta_slot_s, "starvation_ratio": rules.starvation_ratio,
         "notes": notes,
-    })
+    });
+    if let Value::Object(resolved) = resolved { resolved } else { Map::new() }
 }
