@@ -1,6 +1,6 @@
 //! What `ebb simulate run` and `ebb simulate ask` simulate: their common arguments, the rules that follow from them, and the files that they name.
 
-use crate::args::{LendingName, lending_as};
+use crate::args::{LendingName, duration, lending_as};
 use crate::failure::Failure;
 use clap::{Args, ValueEnum, ValueHint};
 use controller_core::policy::POLICY_NAMES;
@@ -10,13 +10,15 @@ use controller_core::policy::tiresias::{QUANTA_SLOT_MS, STARVATION_RATIO, Tiresi
 use controller_core::{Policy, policy_by_name};
 use events_schema::TenantId;
 use flate2::read::GzDecoder;
+use humantime::format_duration;
 use loadtest::trace::Point;
 use loadtest_simulate::cluster::ClusterError;
 use loadtest_simulate::costs::REPLICA_MB;
 use loadtest_simulate::pollux::PolluxModel;
-use loadtest_simulate::questions::{keeping, lending};
+use loadtest_simulate::questions::{GROWTH_MAX, coming, keeping, lending};
 use loadtest_simulate::setup::{Notes, Shape, jobs};
 use loadtest_simulate::sharing::Sharing;
+use loadtest_simulate::slice::{between, scaled};
 use loadtest_simulate::{
     Cluster, Costs, Deadlines, Demand, Failures, Format, Generator, Information, Setup, Tables, TraceJob, Work, trace,
 };
@@ -25,6 +27,7 @@ use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What Pollux's own simulator assumes: its cluster, how long a start takes, how far rounds are apart, and after how much service Tiresias
 /// has a job in the second of two queues.
@@ -74,10 +77,19 @@ pub struct SetupArgs {
     /// Measured speeds, a MODEL.csv or a folder of Pollux's each; without them workers are spread evenly, at no cost.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub tables: Option<PathBuf>,
-    /// Only so many of the jobs, by their submission.
-    #[arg(long, hide_short_help = true, value_name = "N")]
-    pub first: Option<usize>,
-    /// Jobs come so many times faster than they did.
+    /// Only jobs submitted from this time after the recording's first one on: 36h, for example. Demand begins there, too.
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = duration)]
+    pub from: Option<Duration>,
+    /// Only jobs submitted before this time after the recording's first one.
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = duration)]
+    pub to: Option<Duration>,
+    /// Only so many of these jobs, by their submission.
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub first: Option<u64>,
+    /// So many times as many jobs: each comes so often at its moment; below 1 some of them, evenly, do not come.
+    #[arg(long, hide_short_help = true, value_name = "X", default_value_t = 1.0)]
+    pub scale: f64,
+    /// Jobs come so many times faster than they did; they are as long and as many as they were.
     #[arg(long, hide_short_help = true, value_name = "X", default_value_t = 1.0)]
     pub speed_up: f64,
     /// Fewest slots of a job, as a share of those it asked for; 0, the default: one. Pollux's jobs: 1.
@@ -239,6 +251,10 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
     };
     positive("speed-up", args.speed_up)?;
     positive("max-share", args.max_share)?;
+    positive("scale", args.scale)?;
+    if args.scale > GROWTH_MAX {
+        return Err(Failure::Usage(format!("--scale: {} makes no sense; expected {GROWTH_MAX} at most", args.scale)));
+    }
     positive("step-ms", args.step_ms as f64)?;
     positive("server-fails-hours", args.server_fails_hours.unwrap_or(1.0))?;
     if !(0.0..=1.0).contains(&rules.min_share) {
@@ -248,11 +264,11 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
         Failure::Usage(format!("{} cannot be used as recorded: {why}", file.display()))
     };
     let source = args.jobs.as_deref().unwrap_or(Path::new("--generate"));
-    let mut trace = match &args.generate {
+    let trace = match &args.generate {
         Some(generator) => generator.jobs(seed),
         None => trace::parse(&text(source)?, args.jobs_format).map_err(|error| unusable(source, &error))?,
     };
-    trace.truncate(args.first.unwrap_or(usize::MAX));
+    let trace = part(args, trace, source)?;
     let tables = args.tables.as_deref().map(tables).transpose()?.unwrap_or_default();
     let costs = rules.costs;
     let made = jobs(&trace, &tables, &rules.shape(args), &costs, seed);
@@ -266,7 +282,9 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
     let inference = args.inference.clone().unwrap_or_default();
     let looked_at = args.looked_at_every_s.map(|seconds| seconds * 1_000);
     let demand = args.demand.as_deref().map(|named| demand(named, &inference, looked_at));
-    let demand = demand.transpose()?.unwrap_or_default();
+    let demand: Vec<Demand> = demand.transpose()?.unwrap_or_default();
+    let from_ms = args.from.map_or(0, |from| u64::try_from(from.as_millis()).unwrap_or(u64::MAX));
+    let demand = demand.into_iter().map(|demand| demand.begun_at(from_ms)).collect();
     let failures = args
         .server_fails_hours
         .map(|hours| Failures { mean_ms: hours * 3_600_000.0, repair_ms: args.repair_minutes * 60_000 });
@@ -296,7 +314,36 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
         Some(slots) => lending(setup, slots),
         None => setup,
     };
-    Ok((setup, notes, trace))
+    let setup = coming(setup, args.scale);
+    if setup.jobs.is_empty() && !trace.is_empty() {
+        let (scale, jobs) = (args.scale, trace.len());
+        return Err(Failure::Usage(format!(
+            "--scale: {scale} leaves none of {jobs} jobs; expected {} or more",
+            1.0 / jobs as f64
+        )));
+    }
+    Ok((setup, notes, scaled(trace, args.scale)))
+}
+
+/// The jobs of a recording that are left of it.
+fn part(args: &SetupArgs, recorded: Vec<TraceJob>, source: &Path) -> Result<Vec<TraceJob>, Failure> {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let (from, to) = (args.from.unwrap_or_default(), args.to);
+    if let Some(to) = to.filter(|to| *to <= from) {
+        let [from, to] = [from, to].map(format_duration);
+        return Err(Failure::Usage(format!("--to: {to} is not after --from, {from}; expected a later time")));
+    }
+    let (count, last) = (recorded.len(), recorded.last().map_or(0, |job| job.submitted_ms));
+    let mut left = between(recorded, ms(from), to.map(ms));
+    if left.is_empty() && count > 0 {
+        return Err(Failure::Usage(format!(
+            "--from, --to: none of the {count} jobs of {} was submitted then; expected times up to {}, when the last one was",
+            source.display(),
+            format_duration(Duration::from_millis(last))
+        )));
+    }
+    left.truncate(args.first.map_or(usize::MAX, |first| usize::try_from(first).unwrap_or(usize::MAX)));
+    Ok(left)
 }
 
 fn open(file: &Path) -> Result<File, Failure> {

@@ -157,6 +157,20 @@ impl Demand {
         Self { curve, ..Self::new(signals, period_ms) }
     }
 
+    /// The same begun at another moment: what was before that comes at the end.
+    #[must_use]
+    pub fn begun_at(self, at_ms: u64) -> Self {
+        let (period_ms, at_ms) = (self.period_ms, at_ms % self.period_ms.max(1));
+        let turned = |points: Vec<(u64, u32)>| {
+            let (before, after) = points.split_at(points.partition_point(|(from_ms, _)| *from_ms <= at_ms));
+            let first = before.last().map(|(_, needed)| (0, *needed));
+            let later = after.iter().map(|(from_ms, needed)| (from_ms - at_ms, *needed));
+            let again = before.iter().map(|(from_ms, needed)| (from_ms + period_ms - at_ms, *needed));
+            first.into_iter().chain(later).chain(again).filter(|(from_ms, _)| *from_ms < period_ms).collect()
+        };
+        Self { signals: turned(self.signals), curve: turned(self.curve), ..self }
+    }
+
     /// What a fleet of so many slots asks for that needs some of them.
     #[must_use]
     pub fn asks_for(&self, needed: u32, slots: u32) -> u32 {
@@ -566,6 +580,15 @@ mod tests {
             [1, 0],
             "of a model by chance no batch is known"
         );
+    }
+
+    #[test]
+    fn demand_that_begins_later_has_the_same_round() {
+        let demand = Demand { curve: vec![(0, 9)], ..Demand::new(vec![(0, 1), (40, 2), (70, 3)], 100) };
+        let begun = |at_ms| demand.clone().begun_at(at_ms);
+        assert_eq!(begun(0), demand);
+        assert_eq!(begun(50).signals, [(0, 2), (20, 3), (50, 1), (90, 2)]);
+        assert_eq!((begun(40).signals, begun(240).curve), (vec![(0, 2), (30, 3), (60, 1)], vec![(0, 9), (60, 9)]));
     }
 
     #[test]

@@ -1,8 +1,28 @@
-//! A part of a recording at a load that is asked for: so a long recording is many short ones, on which policies are compared as on seeds.
+//! Parts of a recording, and how many of its jobs come: between two moments, so many times as many, or a part at a load that is asked for, so that a long
+//! recording is many short ones, on which policies are compared as on seeds.
 //!
-//! Durations and sizes stay; only how fast jobs come is changed.
+//! Durations and sizes of jobs stay.
 
 use crate::trace::{TraceJob, Work};
+
+/// The jobs that are submitted from one moment of the recording on and before another; the first moment is the beginning of what is left.
+#[must_use]
+pub fn between(mut recorded: Vec<TraceJob>, from_ms: u64, to_ms: Option<u64>) -> Vec<TraceJob> {
+    recorded.retain(|job| job.submitted_ms >= from_ms && to_ms.is_none_or(|to_ms| job.submitted_ms < to_ms));
+    for job in &mut recorded {
+        job.submitted_ms -= from_ms;
+        job.deadline_ms = job.deadline_ms.map(|at| at.saturating_sub(from_ms));
+    }
+    recorded
+}
+
+/// So many times as many, evenly: of those at places 0, 1, 2 and so on the one at n is there ⌊(n + 1) × times⌋ − ⌊n × times⌋ times.
+#[must_use]
+pub fn scaled<T: Clone>(of: Vec<T>, times: f64) -> Vec<T> {
+    let until = |place: usize| (place as f64 * times).floor() as usize;
+    let copies = |(place, one): (usize, T)| std::iter::repeat_n(one, until(place + 1).saturating_sub(until(place)));
+    of.into_iter().enumerate().flat_map(copies).collect()
+}
 
 /// The jobs of a part, `number` from 0, of so many jobs each, counted around the recording's end; none asks for more than half of all slots, so that
 /// no job is the whole cluster's. They come so fast that what they ask for is `load` times what so many slots have from the first submission to the last.
@@ -46,6 +66,25 @@ mod tests {
     fn recorded() -> Vec<TraceJob> {
         let rows = (0..10).map(|n| format!("{},{},{}\n", n * 100, 50 + n, 1 + n));
         parse(&format!("submitted_s,duration_s,workers\n{}", rows.collect::<String>()), Format::Csv).unwrap()
+    }
+
+    #[test]
+    fn what_is_between_two_moments_begins_with_the_first_of_them() {
+        let mut recorded = recorded();
+        recorded[5].deadline_ms = Some(620_000);
+        let part = between(recorded, 450_000, Some(700_000));
+        let told: Vec<_> = part.iter().map(|job| (job.name.as_str(), job.submitted_ms, job.deadline_ms)).collect();
+        assert_eq!(told, [("job-5", 50_000, Some(170_000)), ("job-6", 150_000, None)]);
+        assert!(between(super::tests::recorded(), 900_001, None).is_empty());
+        assert_eq!(between(super::tests::recorded(), 0, None), super::tests::recorded());
+    }
+
+    #[test]
+    fn so_many_times_as_many_are_spread_evenly() {
+        assert_eq!(scaled(vec![0, 1, 2, 3, 4], 0.4), [2, 4]);
+        assert_eq!(scaled(vec![0, 1, 2], 1.5), [0, 1, 1, 2]);
+        assert_eq!(scaled(vec![0, 1], 3.0), [0, 0, 0, 1, 1, 1]);
+        assert_eq!(scaled((0..1_000).collect(), 1.0), (0..1_000).collect::<Vec<_>>());
     }
 
     #[test]

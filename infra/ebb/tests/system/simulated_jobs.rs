@@ -74,3 +74,45 @@ fn a_folder_of_something_else_is_left_as_it_is() {
     assert!(output.status.code() == Some(2) && said.contains("--report: ") && said.contains("is not empty"), "{said}");
     assert_eq!(files(folder.path()), [("index.html".to_owned(), "mine".to_owned())]);
 }
+
+/// A short run of the document's jobs: what it prints as JSON.
+fn ran(more: &[&str]) -> Value {
+    let output = ebb(&[&SHORT, more, &["-o", "json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+const SHORT: [&str; 8] =
+    ["simulate", "run", "--jobs", "docs/examples/simulate/jobs.csv", "--cluster", "2x4:t4", "--policies", "fifo"];
+
+fn ebb(arguments: &[&str]) -> Output {
+    Command::new(EBB).current_dir(root()).args(arguments).output().unwrap()
+}
+
+#[test]
+fn a_recording_is_cut_by_time_and_number_and_scaled_and_the_options_say_so() {
+    let jobs = |more: &[&str]| ran(more)["policies"][0]["jobs"].as_u64().unwrap();
+    let all = jobs(&[]);
+    let (early, late) = (jobs(&["--to", "2h"]), jobs(&["--from", "2h"]));
+    assert!(early > 5 && late > 5 && early + late == all, "{early} and {late} of {all}");
+    assert_eq!(jobs(&["--from", "2h", "--first", "4"]), 4);
+    assert_eq!((jobs(&["--first", "8", "--scale", "1.5"]), jobs(&["--first", "8", "--scale", "0.25"])), (12, 2));
+    let options = &ran(&["--first", "3", "--from", "1h", "--scale", "2"])["options"];
+    assert_eq!(
+        [&options["first"], &options["from"], &options["scale"], &options["to"], &options["jobs"]["count"]],
+        [&Value::from(3), &Value::from("1h"), &Value::from(2), &Value::Null, &Value::from(6)]
+    );
+    for (wrong, said) in [
+        (["--from", "90d"].as_slice(), "--from, --to: none of the 60 jobs of docs/examples/simulate/jobs.csv"),
+        (&["--from", "2h", "--to", "1h"], "--to: 1h is not after --from, 2h; expected a later time"),
+        (&["--from", "yesterday"], "expected a number with its unit"),
+        (&["--first", "0"], "invalid value '0' for '--first <N>'"),
+        (&["--scale", "0"], "--scale: 0 makes no sense; expected a number above 0"),
+        (&["--scale", "101"], "--scale: 101 makes no sense; expected 100 at most"),
+        (&["--first", "5", "--scale", "0.1"], "--scale: 0.1 leaves none of 5 jobs; expected 0.2 or more"),
+    ] {
+        let output = ebb(&[&SHORT, wrong].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains(said), "{wrong:?}: {text}");
+    }
+}

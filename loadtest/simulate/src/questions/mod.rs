@@ -8,7 +8,8 @@ mod answer;
 pub use answer::{Answer, Ran, answer};
 
 use crate::cluster::Cluster;
-use crate::setup::{Demand, Job, Setup};
+use crate::setup::{Demand, Setup};
+use crate::slice::scaled;
 use std::collections::BTreeSet;
 
 /// What can be asked.
@@ -170,7 +171,7 @@ fn growth(setup: &Setup, at: &[f64]) -> Result<Vec<Case>, QuestionError> {
 }
 
 /// Most growth that is asked about: of a hundred times the largest public recording memory is full.
-const GROWTH_MAX: f64 = 100.0;
+pub const GROWTH_MAX: f64 = 100.0;
 /// Most slots more that are asked about: ten times the largest cell.
 const MORE_SLOTS_MAX: u64 = 1_000_000;
 
@@ -227,10 +228,9 @@ fn needing(setup: &Setup, times: f64) -> Setup {
 }
 
 /// So many times as many jobs, each copy at the moment of the one it is a copy of: the times of day stay as they are.
-fn coming(mut setup: Setup, times: f64) -> Setup {
-    let until = |place: usize| (place as f64 * times).floor() as usize;
-    let copies = |(place, job): (usize, Job)| std::iter::repeat_n(job, until(place + 1).saturating_sub(until(place)));
-    setup.jobs = std::mem::take(&mut setup.jobs).into_iter().enumerate().flat_map(copies).collect();
+#[must_use]
+pub fn coming(mut setup: Setup, times: f64) -> Setup {
+    setup.jobs = scaled(setup.jobs, times);
     setup
 }
 
