@@ -32,7 +32,9 @@ mod replay_setup;
 pub mod roles;
 mod sentences;
 pub mod simulate;
+mod simulate_again;
 pub mod simulate_ask;
+mod simulate_files;
 pub mod simulate_options;
 pub mod simulate_papers;
 mod simulate_report;
@@ -136,6 +138,7 @@ fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failur
             return match command {
                 simulate::SimulateCommand::Chaos(args) => simulate::chaos(args, cli.output),
                 simulate::SimulateCommand::Run(args) => simulate_run::simulate_run(args, cli.output),
+                simulate::SimulateCommand::Again(args) => simulate_again::again(args, cli.output),
                 simulate::SimulateCommand::Ask(args) => simulate_ask::simulate_ask(args, cli.output),
                 simulate::SimulateCommand::Papers(args) => simulate_papers::simulate_papers(args, cli.output),
             };

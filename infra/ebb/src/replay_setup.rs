@@ -2,7 +2,8 @@
 
 use crate::failure::Failure;
 use crate::roles::LOCAL_TENANT;
-use crate::simulate_setup::{DemandCurve, quota, text};
+use crate::simulate_files::Files;
+use crate::simulate_setup::{DemandCurve, quota};
 use clap::{Args, ValueHint};
 use events_schema::{SlotId, TenantId};
 use gateway_api::{Fleet, Offers, Slot, SlotState};
@@ -80,7 +81,8 @@ pub(crate) fn recording(args: &ReplayArgs) -> Result<Vec<TraceJob>, Failure> {
     }
     let unusable =
         |why: &dyn std::fmt::Display| Failure::Usage(format!("{} cannot be replayed: {why}", args.jobs.display()));
-    let mut trace = trace::parse(&text(&args.jobs)?, args.jobs_format).map_err(|error| unusable(&error))?;
+    let mut trace =
+        trace::parse(&Files::default().text(&args.jobs)?, args.jobs_format).map_err(|error| unusable(&error))?;
     trace.truncate(args.max_jobs.unwrap_or(usize::MAX));
     if trace.is_empty() {
         return Err(unusable(&"it has no jobs"));
@@ -197,7 +199,7 @@ fn demand(named: &[String], fleets: &[Fleet]) -> Result<BTreeMap<String, DemandC
         if !fleets.iter().any(|fleet| fleet.name == name) {
             return Err(Failure::Usage(format!("--demand: there is no fleet `{name}`; there are {}", names())));
         }
-        if curves.insert(name.clone(), DemandCurve::read(curve)?).is_some() {
+        if curves.insert(name.clone(), DemandCurve::read(curve, &mut Files::default())?).is_some() {
             return Err(Failure::Usage(format!("--demand: fleet {name} is named twice")));
         }
     }

@@ -1,8 +1,9 @@
-//! `ebb simulate`: recorded jobs under policies (`simulate_run.rs`), operators' questions (`simulate_ask.rs`), results of papers (`simulate_papers.rs`), and `ebb simulate chaos`: runs all of Ebb on virtual time among faults, one seed after the other, for as long as asked. What is simulated and
+//! `ebb simulate`: recorded jobs under policies (`simulate_run.rs`, and `simulate_again.rs` for a run as it was), operators' questions (`simulate_ask.rs`), results of papers (`simulate_papers.rs`), and `ebb simulate chaos`: runs all of Ebb on virtual time among faults, one seed after the other, for as long as asked. What is simulated and
 //! what is checked is in `loadtest/world`; here is only the clock, what is printed, and the files that schedules are kept in.
 
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
+use crate::simulate_again::AgainArgs;
 use crate::simulate_ask::AskArgs;
 use crate::simulate_options::Given;
 use crate::simulate_papers::PapersArgs;
@@ -23,6 +24,9 @@ pub enum SimulateCommand {
     /// Recorded jobs on a cluster, under one policy after the other
     #[command(after_help = crate::simulate_run::HELP)]
     Run(Box<Given<RunArgs>>),
+    /// A run as it was, of what it wrote
+    #[command(after_help = crate::simulate_again::HELP)]
+    Again(AgainArgs),
     /// What an operator asks before anything is changed, answered by several such runs
     #[command(after_help = crate::simulate_ask::HELP)]
     Ask(Box<Given<AskArgs>>),

@@ -3,6 +3,7 @@
 
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
+use crate::simulate_files::Files;
 use crate::simulate_options::Given;
 use crate::simulate_setup::{Rules, SetupArgs, resolved, setup};
 use clap::{Args, ValueEnum};
@@ -90,7 +91,7 @@ pub fn simulate_ask(args: &Given<AskArgs>, output: Output) -> Result<ExitCode, F
     let rules = Rules::of(&args.setup)?;
     let names = policies(args)?;
     let policies = names.iter().map(|name| rules.policy(name, &args.setup)).collect::<Result<Vec<_>, _>>()?;
-    let (was, notes, trace) = setup(&args.setup, &rules, args.setup.seed)?;
+    let (was, notes, trace) = setup(&args.setup, &rules, args.setup.seed, &mut Files::default())?;
     let named: Vec<&str> = names.iter().map(String::as_str).collect();
     let wrong = |error: QuestionError| Failure::Usage(error.to_string());
     let cases = args.question.question().cases(&was, &named, &args.at).map_err(wrong)?;

@@ -2,6 +2,7 @@
 //! parsed, so no option can be missing where all of them are printed.
 
 use clap::error::Error;
+use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, Id};
 use serde_json::{Map, Value};
 use std::ops::Deref;
@@ -21,6 +22,7 @@ struct Said {
     kind: Kind,
     /// As typed, or by default; none if it was left out.
     values: Option<Vec<String>>,
+    is_typed: bool,
 }
 
 /// What can be said of it.
@@ -38,10 +40,22 @@ impl<A> Deref for Given<A> {
     }
 }
 
+/// Where a report goes: no figure follows from it.
+const NO_OPTION: &str = "report";
+
 impl<A> Given<A> {
-    /// Every argument by its name, in the words it was said in; numbers and switches as what they are.
+    /// Every option by its name, in the words it was said in; numbers and switches as what they are.
     pub(crate) fn options(&self) -> Map<String, Value> {
-        self.said.iter().map(|said| (said.name.clone(), said.value())).collect()
+        self.all().map(|said| (said.name.clone(), said.value())).collect()
+    }
+
+    /// What has to be typed for the same options. Defaults do not: typed, they may stand in the way of other options.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        self.all().filter_map(Said::argument).collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Said> {
+        self.said.iter().filter(|said| said.name != NO_OPTION)
     }
 }
 
@@ -58,6 +72,15 @@ impl Said {
             (Some(values), _) => values.last().map_or(Value::Null, one),
         }
     }
+
+    fn argument(&self) -> Option<String> {
+        let values = self.values.as_ref().filter(|_| self.is_typed)?.join(",");
+        let name = self.name.replace('_', "-");
+        match self.kind {
+            Kind::Switch => (values == "true").then(|| format!("--{name}")),
+            Kind::One | Kind::Several => Some(format!("--{name}={values}")),
+        }
+    }
 }
 
 fn said(command: &Command, matches: &ArgMatches) -> Vec<Said> {
@@ -70,7 +93,8 @@ fn said(command: &Command, matches: &ArgMatches) -> Vec<Said> {
         };
         let values = matches.get_raw(argument.get_id().as_str());
         let values = values.map(|values| values.map(|value| value.to_string_lossy().into_owned()).collect());
-        Said { name: argument.get_id().to_string(), kind, values }
+        let is_typed = matches.value_source(argument.get_id().as_str()) == Some(ValueSource::CommandLine);
+        Said { name: argument.get_id().to_string(), kind, values, is_typed }
     };
     command.get_arguments().map(of).collect()
 }
@@ -126,7 +150,7 @@ mod tests {
         let (plain, said) = (options(&[]), options(&["--guests", "--first", "3", "--quota", "a=1,b=2"]));
         let command = RunArgs::augment_args(Command::new("run"));
         assert!(command.get_arguments().count() > 30);
-        for argument in command.get_arguments() {
+        for argument in command.get_arguments().filter(|argument| argument.get_id() != NO_OPTION) {
             let name = argument.get_long().unwrap().replace('-', "_");
             assert!(plain.contains_key(&name) && said.contains_key(&name), "{name}");
         }
@@ -135,5 +159,16 @@ mod tests {
         };
         assert_eq!(json!(shown(&plain)), json!([false, false, null, [], 1]));
         assert_eq!(json!(shown(&said)), json!([true, false, 3, ["a=1", "b=2"], 1]));
+    }
+
+    #[test]
+    fn what_is_typed_again_has_the_same_options() {
+        let line =
+            ["run", "--cluster", "2x4:t4", "--jobs", "a=b.csv", "--quota", "a=1,b=2", "--guests", "--report", "x"];
+        let once = Line::try_parse_from(line).unwrap().run;
+        let arguments = once.arguments();
+        assert_eq!(arguments.join(" "), "--jobs=a=b.csv --cluster=2x4:t4 --quota=a=1,b=2 --guests");
+        let again = Line::try_parse_from([&["run".to_owned()][..], &arguments[..]].concat()).unwrap().run;
+        assert_eq!((again.options(), again.arguments(), &again.report), (once.options(), arguments, &None));
     }
 }

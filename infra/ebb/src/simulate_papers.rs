@@ -3,8 +3,8 @@
 
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
+use crate::simulate_files::Files;
 use crate::simulate_run::write;
-use crate::simulate_setup::{tables, text};
 use clap::{Args, ValueHint};
 use loadtest_simulate::live::{Replayed, section};
 use loadtest_simulate::papers::{Data, PapersError, Report, SCENARIOS, Scenario, markdown, named, picture, table};
@@ -104,7 +104,7 @@ fn replayed(folder: &Path) -> Result<Replayed, Failure> {
     let wrong = |why: String| {
         Failure::Usage(format!("--replay: {}: {why}; expected the folder of an `ebb replay --report`", file.display()))
     };
-    let document = serde_json::from_str(&text(&file)?).map_err(|error| wrong(error.to_string()))?;
+    let document = serde_json::from_str(&Files::default().text(&file)?).map_err(|error| wrong(error.to_string()))?;
     Replayed::parse(document).map_err(|error| wrong(error.to_string()))
 }
 
@@ -133,11 +133,13 @@ fn list(scenarios: &[Scenario], output: Output) {
 
 /// The recordings of a folder.
 fn read(folder: &Path) -> Result<Data, Failure> {
-    let workload = |number: u32| text(&folder.join(format!("jobs/pollux_workloads/workload-{number}.csv")));
+    let mut files = Files::default();
+    let workload = |number: u32| folder.join(format!("jobs/pollux_workloads/workload-{number}.csv"));
+    let workloads = (1..=POLLUX_WORKLOADS).map(|number| files.text(&workload(number)));
     Ok(Data {
-        pollux_workloads: (1..=POLLUX_WORKLOADS).map(workload).collect::<Result<_, _>>()?,
-        pollux_tables: tables(&folder.join("throughput/pollux_t4"))?,
-        philly: Some(text(&folder.join("jobs/philly.csv.gz"))?),
-        elasticflow_tables: tables(&folder.join("throughput/elasticflow_t4"))?,
+        pollux_workloads: workloads.collect::<Result<_, _>>()?,
+        pollux_tables: files.tables(&folder.join("throughput/pollux_t4"))?,
+        philly: Some(files.text(&folder.join("jobs/philly.csv.gz"))?),
+        elasticflow_tables: files.tables(&folder.join("throughput/elasticflow_t4"))?,
     })
 }

@@ -3,17 +3,20 @@
 
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
+use crate::simulate_files::Files;
 use crate::simulate_options::Given;
 use crate::simulate_report::{of_seed, prepare, write_files};
 use crate::simulate_setup::{Rules, SetupArgs, resolved, setup};
 use clap::{Args, ValueHint};
 use controller_core::Policy;
 use controller_core::policy::POLICY_NAMES;
+use events_schema::Digest;
 use loadtest_simulate::outcome::{options, table};
 use loadtest_simulate::paired::{difference, means};
 use loadtest_simulate::report::{PAGE, over_seeds};
 use loadtest_simulate::{Report, Setup, run, run_with_sizes};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -56,27 +59,39 @@ pub struct RunArgs {
 
 /// `ebb simulate run`.
 pub fn simulate_run(args: &Given<RunArgs>, output: Output) -> Result<ExitCode, Failure> {
+    run_of(args, output, None).map(|(_, code)| code)
+}
+
+/// Runs and prints; gives what it prints as JSON. `inputs`: what the files have to be.
+pub(crate) fn run_of(
+    args: &Given<RunArgs>,
+    output: Output,
+    inputs: Option<&BTreeMap<String, Digest>>,
+) -> Result<(Value, ExitCode), Failure> {
     let rules = Rules::of(&args.setup)?;
     let policies = args.policies.iter().map(|name| rules.policy(name, &args.setup));
     let policies = policies.collect::<Result<Vec<_>, _>>()?;
-    let (mut options, mut runs, mut violations) = (Value::Null, Vec::new(), Vec::new());
+    let (mut said, mut runs, mut violations) = (Value::Null, Vec::new(), Vec::new());
+    let mut files = Files::default();
     for seed in (0..args.seeds).map(|more| args.setup.seed.wrapping_add(more)) {
-        let (setup, notes, trace) = setup(&args.setup, &rules, seed)?;
-        let mut said = args.options();
-        // Where a report goes, no figure follows from.
-        said.remove("report");
-        said.extend(resolved(&args.setup, &rules, &setup, &trace, &notes));
-        let said = Value::Object(said);
+        let (setup, notes, trace) = setup(&args.setup, &rules, seed, &mut files)?;
+        inputs.map(|inputs| files.must_be(inputs)).transpose()?;
+        let mut options = args.options();
+        options.extend(resolved(&args.setup, &rules, &setup, &trace, &notes));
         if runs.is_empty() {
             // Before anything takes time: what a folder holds that is not a report is known now.
             args.report.as_deref().map(prepare).transpose()?;
-            options = said.clone();
-            if let (Output::Table | Output::Name, Value::Object(options)) = (output, &options) {
+            said = json!({"arguments": args.arguments(), "inputs": files.digests(), "options": options});
+            if let Output::Table | Output::Name = output {
                 line(self::options(options.clone()).trim_end());
                 line("");
             }
         }
-        let (documents, broken) = run_seed(args, &setup, said, &policies)?;
+        // The report of one seed is of that seed alone.
+        let alone = [format!("--seed={seed}"), "--seeds=1".to_owned()];
+        let arguments: Vec<String> = args.arguments().into_iter().chain(alone).collect();
+        let of_seed = json!({"arguments": arguments, "inputs": files.digests(), "options": options});
+        let (documents, broken) = run_seed(args, &setup, of_seed, &policies)?;
         runs.push(documents);
         violations.extend(broken);
     }
@@ -87,7 +102,7 @@ pub fn simulate_run(args: &Given<RunArgs>, output: Output) -> Result<ExitCode, F
     };
     let compared: Vec<Value> =
         (1..policies.len()).filter_map(|place| compare(&of_policy(0), &of_policy(place))).collect();
-    let mut document = json!({"options": options, "policies": documents, "violations": violations});
+    let mut document = with(said, &documents, &violations);
     if runs.len() > 1 {
         document["compared"] = Value::from(compared.clone());
         document["seeds"] = Value::from(runs);
@@ -109,14 +124,21 @@ pub fn simulate_run(args: &Given<RunArgs>, output: Output) -> Result<ExitCode, F
         }
     }
     violations.iter().for_each(|what| advise(format!("this must not be: {what}")));
-    Ok(if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit_code::FAILED) })
+    let code = if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit_code::FAILED) };
+    Ok((document, code))
+}
+
+/// What was said of a run, and what came of it.
+fn with(mut said: Value, policies: &[Value], violations: &[String]) -> Value {
+    (said["policies"], said["violations"]) = (json!(policies), json!(violations));
+    said
 }
 
 /// One seed's figures under each policy, and what must not be; its report is written where one is wanted.
 fn run_seed(
     args: &RunArgs,
     setup: &Setup,
-    options: Value,
+    said: Value,
     policies: &[Box<dyn Policy>],
 ) -> Result<(Vec<Value>, Vec<String>), Failure> {
     let deadlines: Vec<Option<u64>> = setup.jobs.iter().map(|job| job.deadline_ms).collect();
@@ -136,7 +158,7 @@ fn run_seed(
         violations.extend(outcome.tally.violations.iter().map(|what| format!("{}: {what}", policy.name())));
     }
     if let Some((folder, report)) = report {
-        let document = json!({"options": options, "policies": documents, "violations": violations});
+        let document = with(said, &documents, &violations);
         let folder = if args.seeds == 1 { folder.clone() } else { folder.join(of_seed(setup.seed)) };
         if args.seeds > 1 {
             prepare(&folder)?;

@@ -1,7 +1,8 @@
-//! What `ebb simulate run` and `ebb simulate ask` simulate: their common arguments, the rules that follow from them, and the files that they name.
+//! What `ebb simulate run` and `ebb simulate ask` simulate: their common arguments, and the rules that follow from them. Files are read by `simulate_files.rs`.
 
 use crate::args::{LendingName, duration, lending_as};
 use crate::failure::Failure;
+use crate::simulate_files::Files;
 use clap::{Args, ValueEnum, ValueHint};
 use controller_core::policy::POLICY_NAMES;
 use controller_core::policy::elastic_tiresias::{ElasticTiresias, PENDING_MAX};
@@ -9,23 +10,19 @@ use controller_core::policy::ibm_dp::{IbmDp, Unfit};
 use controller_core::policy::tiresias::{QUANTA_SLOT_MS, STARVATION_RATIO, Tiresias};
 use controller_core::{Policy, policy_by_name};
 use events_schema::TenantId;
-use flate2::read::GzDecoder;
 use humantime::format_duration;
 use loadtest::trace::Point;
 use loadtest_simulate::cluster::ClusterError;
 use loadtest_simulate::costs::REPLICA_MB;
-use loadtest_simulate::pollux::PolluxModel;
 use loadtest_simulate::questions::{GROWTH_MAX, coming, keeping, lending};
 use loadtest_simulate::setup::{Notes, Shape, jobs};
 use loadtest_simulate::sharing::Sharing;
 use loadtest_simulate::slice::{between, scaled};
 use loadtest_simulate::{
-    Cluster, Costs, Deadlines, Demand, Failures, Format, Generator, Information, Setup, Tables, TraceJob, Work, trace,
+    Cluster, Costs, Deadlines, Demand, Failures, Format, Generator, Information, Setup, TraceJob, Work, trace,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,9 +32,6 @@ const PEER_CLUSTER: &str = "16x4:t4";
 const PEER_START_MS: u64 = 30_000;
 const PEER_ROUND_S: u64 = 60;
 const PEER_QUANTUM_SLOT_S: u64 = 57_600;
-
-/// Longest recording: ten times the largest public one.
-const FILE_LEN_MAX: u64 = 256 << 20;
 
 /// What is simulated: jobs, where they run, what fleets need, and by which rules.
 #[derive(Debug, Clone, Args)]
@@ -243,7 +237,12 @@ impl Rules {
 }
 
 /// What is run with a seed, what was done to the recording for it, and the recording.
-pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup, Notes, Vec<TraceJob>), Failure> {
+pub(crate) fn setup(
+    args: &SetupArgs,
+    rules: &Rules,
+    seed: u64,
+    files: &mut Files,
+) -> Result<(Setup, Notes, Vec<TraceJob>), Failure> {
     let positive = |name: &str, value: f64| {
         let fits = value.is_finite() && value > 0.0;
         let wrong = || Failure::Usage(format!("--{name}: {value} makes no sense; expected a number above 0"));
@@ -266,10 +265,10 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
     let source = args.jobs.as_deref().unwrap_or(Path::new("--generate"));
     let trace = match &args.generate {
         Some(generator) => generator.jobs(seed),
-        None => trace::parse(&text(source)?, args.jobs_format).map_err(|error| unusable(source, &error))?,
+        None => trace::parse(&files.text(source)?, args.jobs_format).map_err(|error| unusable(source, &error))?,
     };
     let trace = part(args, trace, source)?;
-    let tables = args.tables.as_deref().map(tables).transpose()?.unwrap_or_default();
+    let tables = args.tables.as_deref().map(|folder| files.tables(folder)).transpose()?.unwrap_or_default();
     let costs = rules.costs;
     let made = jobs(&trace, &tables, &rules.shape(args), &costs, seed);
     let (mut jobs, notes) = made.map_err(|error| unusable(source, &error))?;
@@ -281,7 +280,7 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
     }
     let inference = args.inference.clone().unwrap_or_default();
     let looked_at = args.looked_at_every_s.map(|seconds| seconds * 1_000);
-    let demand = args.demand.as_deref().map(|named| demand(named, &inference, looked_at));
+    let demand = args.demand.as_deref().map(|named| demand(named, &inference, looked_at, files));
     let demand: Vec<Demand> = demand.transpose()?.unwrap_or_default();
     let from_ms = args.from.map_or(0, |from| u64::try_from(from.as_millis()).unwrap_or(u64::MAX));
     let demand = demand.into_iter().map(|demand| demand.begun_at(from_ms)).collect();
@@ -346,72 +345,14 @@ fn part(args: &SetupArgs, recorded: Vec<TraceJob>, source: &Path) -> Result<Vec<
     Ok(left)
 }
 
-fn open(file: &Path) -> Result<File, Failure> {
-    File::open(file).map_err(|error| Failure::local(format!("{} cannot be opened", file.display()), error))
-}
-
-/// What stands in a file, unpacked if it is compressed.
-pub(crate) fn text(file: &Path) -> Result<String, Failure> {
-    let packed = file.extension().is_some_and(|extension| extension == "gz");
-    let opened = open(file)?;
-    let source: Box<dyn Read> = if packed { Box::new(GzDecoder::new(opened)) } else { Box::new(opened) };
-    let mut text = String::new();
-    let read = source.take(FILE_LEN_MAX + 1).read_to_string(&mut text);
-    read.map_err(|error| Failure::local(format!("{} cannot be read", file.display()), error))?;
-    if text.len() as u64 > FILE_LEN_MAX {
-        let why = format!("{} has more than {FILE_LEN_MAX} bytes; cut it", file.display());
-        return Err(Failure::Usage(why));
-    }
-    Ok(text)
-}
-
-/// `MODEL.csv` with iterations per second, or `MODEL/` with what Pollux measured.
-pub(crate) fn tables(folder: &Path) -> Result<Tables, Failure> {
-    let mut tables = Tables::default();
-    for (name, path) in listed(folder)? {
-        let unusable = |error| Failure::Usage(format!("{} cannot be used as a table: {error}", path.display()));
-        if path.is_dir() {
-            tables.add_pollux(&name, pollux(&path)?);
-        } else if let Some(model) = name.strip_suffix(".csv") {
-            tables.add(model, &text(&path)?).map_err(unusable)?;
-        }
-    }
-    if tables.models().next().is_none() {
-        return Err(Failure::Usage(format!("--tables: neither MODEL.csv nor MODEL/ is in {}", folder.display())));
-    }
-    Ok(tables)
-}
-
-fn pollux(folder: &Path) -> Result<PolluxModel, Failure> {
-    let unusable =
-        |file: &Path, error| Failure::Usage(format!("{} cannot be used as a table: {error}", file.display()));
-    let (placements, scalability) = (folder.join("placements.csv"), folder.join("scalability.csv"));
-    let read = PolluxModel::read(&text(&placements)?, &text(&scalability)?);
-    let mut model = read.map_err(|error| unusable(folder, error))?;
-    for (name, file) in listed(folder)? {
-        let size = name.strip_prefix("validation-").and_then(|name| name.strip_suffix(".csv"));
-        if let Some(size) = size.and_then(|size| size.parse().ok()) {
-            model.add_validation(size, &text(&file)?).map_err(|error| unusable(&file, error))?;
-        }
-    }
-    Ok(model)
-}
-
-/// What is in a folder, by name.
-fn listed(folder: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
-    let unreadable = |error| Failure::local(format!("{} cannot be listed", folder.display()), error);
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
-        found.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
-    }
-    found.sort();
-    Ok(found)
-}
-
 /// The demand of each fleet: the same curve, for the slots of each.
-fn demand(named: &str, inference: &Cluster, looked_at_ms: Option<u64>) -> Result<Vec<Demand>, Failure> {
-    let curve = DemandCurve::read(named)?;
+fn demand(
+    named: &str,
+    inference: &Cluster,
+    looked_at_ms: Option<u64>,
+    files: &mut Files,
+) -> Result<Vec<Demand>, Failure> {
+    let curve = DemandCurve::read(named, files)?;
     let of = |slots: u64| match looked_at_ms {
         Some(every_ms) => curve.looked_at(slots, every_ms),
         None => curve.of(slots, 1.0),
@@ -427,12 +368,12 @@ pub(crate) struct DemandCurve {
 
 impl DemandCurve {
     /// Reads what `FILE:COLUMN` names.
-    pub(crate) fn read(named: &str) -> Result<Self, Failure> {
+    pub(crate) fn read(named: &str, files: &mut Files) -> Result<Self, Failure> {
         let wrong = || Failure::Usage(format!("--demand: `{named}` names no column; expected FILE:COLUMN"));
         let (file, column) = named.rsplit_once(':').ok_or_else(wrong)?;
         let file = Path::new(file);
         let unusable = |error| Failure::Usage(format!("{} cannot be used as demand: {error:#}", file.display()));
-        let points = loadtest::trace::curve(text(file)?.as_bytes(), column).map_err(unusable)?;
+        let points = loadtest::trace::curve(files.text(file)?.as_bytes(), column).map_err(unusable)?;
         let last_s = points.last().map_or(0.0, |point| point.at_s);
         // The last point holds as long as the one before it did.
         let before_s = points.len().checked_sub(2).and_then(|at| points.get(at)).map_or(last_s, |point| point.at_s);

@@ -275,6 +275,12 @@ pub(crate) const ROWS: [(&str, &str, usize); 35] = [
     ("event mean, ms *", "event_mean_ms", 3),
     ("wall, s *", "wall_s", 1),
 ];
+/// Whether a figure is of the machine's clock, and so not the same twice.
+#[must_use]
+pub fn is_measured(key: &str) -> bool {
+    ROWS.iter().any(|(name, of, _)| *of == key && name.ends_with('*'))
+}
+
 /// Columns of the table: figures' names, and figures.
 const NAME_WIDTH: usize = 24;
 const FIGURE_WIDTH: usize = 14;

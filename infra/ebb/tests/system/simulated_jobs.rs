@@ -116,3 +116,57 @@ fn a_recording_is_cut_by_time_and_number_and_scaled_and_the_options_say_so() {
         assert!(output.status.code() == Some(2) && text.contains(said), "{wrong:?}: {text}");
     }
 }
+
+/// A document without what the machine's clock says.
+fn timeless(mut document: Value) -> Value {
+    for policy in document["policies"].as_array_mut().unwrap() {
+        for key in ["decision_p50_ms", "decision_p99_ms", "event_mean_ms", "wall_s"] {
+            assert!(policy.as_object_mut().unwrap().remove(key).is_some(), "{key}");
+        }
+    }
+    document
+}
+
+#[test]
+fn a_run_is_made_again_of_what_it_wrote_as_long_as_its_files_are_what_they_were() {
+    let temporary = tempfile::tempdir().unwrap();
+    let [jobs, folder] = ["jobs.csv", "report"].map(|name| text(&temporary.path().join(name)));
+    fs::copy(root().join("docs/examples/simulate/jobs.csv"), &jobs).unwrap();
+    let run = ["simulate", "run", "--jobs", &jobs, "--cluster", "1x4:t4", "--policies", "fifo,ebb", "--from", "2h"];
+    let more = ["--inference", "1x8:t4", "--demand", "docs/examples/load/servegen-day.csv:rate_req_s"];
+    let drawn = ["--information", "estimated:0.5,0.2", "--seed", "7", "--server-fails-hours", "20"];
+    let said = |arguments: &[&str], code: i32| {
+        let output = ebb(arguments);
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{complaint}");
+        (String::from_utf8(output.stdout).unwrap(), complaint)
+    };
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let once = said(&[&run[..], &more, &drawn, &["--report", &folder, "-o", "json"]].concat(), 0).0;
+    let again = said(&["simulate", "again", &folder, "-o", "json"], 0).0;
+    assert_eq!(timeless(json(&again)).to_string(), timeless(json(&once)).to_string());
+    assert_eq!(json(&once)["inputs"].as_object().unwrap().len(), 2, "{once}");
+    // Of what it printed, for people, and with a report of its own, whose files are the same.
+    let (printed, other) = (text(&temporary.path().join("printed.json")), text(&temporary.path().join("other")));
+    fs::write(&printed, &again).unwrap();
+    let lines = |text: String| text.lines().filter(|line| !line.contains(" *")).map(str::to_owned).collect::<Vec<_>>();
+    let table = lines(said(&[&run[..], &more, &drawn].concat(), 0).0);
+    let mut again = lines(said(&["simulate", "again", &printed, "--report", &other], 0).0);
+    assert!(again.pop().is_some_and(|last| last.starts_with("the report is in")));
+    assert_eq!(again, table);
+    let kept =
+        |folder: &str| files(Path::new(folder)).into_iter().filter(|(name, _)| name != "run.json").collect::<Vec<_>>();
+    assert_eq!(kept(&other), kept(&folder));
+
+    // Of figures of another build it says so; of other jobs, or of something else, there is no run.
+    let mut figures = json(&once);
+    figures["policies"][1]["preemptions"] = Value::from(12_345);
+    fs::write(&printed, figures.to_string()).unwrap();
+    let complaint = said(&["simulate", "again", &printed], 1).1;
+    assert!(complaint.contains("ebb: preemptions is ") && complaint.contains("and not 12345"), "{complaint}");
+    fs::write(&jobs, fs::read_to_string(&jobs).unwrap() + "late,30000,60,1\n").unwrap();
+    let complaint = said(&["simulate", "again", &folder], 2).1;
+    assert!(complaint.contains(&format!("{jobs} is not what it was: the digest of its text is ")), "{complaint}");
+    let complaint = said(&["simulate", "again", "docs/cli.md"], 2).1;
+    assert!(complaint.contains("docs/cli.md is of no run"), "{complaint}");
+}

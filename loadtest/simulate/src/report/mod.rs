@@ -18,7 +18,7 @@ pub use lives::{LIVES_MAX, Life};
 pub use page::{MARK, unfinished};
 pub use series::{MOMENTS_MAX, Moment};
 
-use crate::outcome::{JOBS_HEADER, Outcome, ROWS};
+use crate::outcome::{JOBS_HEADER, Outcome, is_measured};
 use crate::setup::Setup;
 use figure::Figure;
 use page::Page;
@@ -129,10 +129,9 @@ fn documents(document: &Value) -> Vec<Value> {
 
 /// A row for each policy, with every figure that is the same twice.
 fn policies_csv(documents: &[Value]) -> String {
-    let measured = |key: &str| ROWS.iter().any(|(name, of, _)| *of == key && name.ends_with('*'));
     let first = documents.first().and_then(Value::as_object);
     let keys: Vec<&str> = first.into_iter().flat_map(|first| first.keys().map(String::as_str)).collect();
-    let keys: Vec<&str> = keys.into_iter().filter(|key| *key != "policy" && !measured(key)).collect();
+    let keys: Vec<&str> = keys.into_iter().filter(|key| *key != "policy" && !is_measured(key)).collect();
     let mut text = ["policy"].iter().chain(&keys).copied().collect::<Vec<_>>().join(",") + "\n";
     for document in documents {
         text += document["policy"].as_str().unwrap_or_default();
