@@ -4,6 +4,7 @@
 //! what the controller could have worked out, so that policies of one class are compared on the same terms.
 
 use crate::agents::class_of;
+use crate::guarantees::Quotas;
 use crate::random::Random;
 use crate::setup::{Job, Setup};
 use controller_core::Policy;
@@ -13,9 +14,9 @@ use events_schema::Digest;
 use events_schema::fact::Fact;
 use events_schema::slot_type::SlotType;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Largest deviation of guesses: with 3 a guess in twenty is wrong by a factor of 350.
 const SIGMA_MAX: f64 = 3.0;
@@ -139,6 +140,10 @@ pub(crate) struct Informed<'a> {
     pub classes: &'a Classes,
     /// What is left of a job, by its place in the setup.
     pub left: &'a (dyn Fn(usize) -> WorkLeft + Sync),
+    /// What tenants have guaranteed.
+    pub quotas: &'a Quotas,
+    /// Whom the plan kept from it.
+    pub denied: Mutex<BTreeSet<usize>>,
 }
 
 impl Informed<'_> {
@@ -182,7 +187,10 @@ impl Wraps for Informed<'_> {
     }
 
     fn wrapped_plan(&self, view: &View) -> Plan {
-        self.policy.plan(&self.view(view))
+        let told = self.view(view);
+        let plan = self.policy.plan(&told);
+        *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = self.quotas.denied(&told, &plan);
+        plan
     }
 
     fn wrapped_guarantees(&self, view: &View) -> Vec<Share> {

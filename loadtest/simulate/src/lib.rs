@@ -7,7 +7,7 @@
 //!
 //! No clock, no I/O, no hash order: the same setup gives the same bytes. Time is measured by whoever runs it.
 //!
-//! Reading order: [`setup`] (all that a run follows from), [`trace`] (jobs from files), [`imported`] (jobs from Ebb's own log), [`generate`] (jobs from chance), [`deadlines`], [`mod@slice`] (parts of a recording), [`curve`], [`pollux`] and [`goodput`], [`costs`], [`information`] (what policies are told), `world.rs` (the turn of events),
+//! Reading order: [`setup`] (all that a run follows from), [`trace`] (jobs from files), [`imported`] (jobs from Ebb's own log), [`generate`] (jobs from chance), [`deadlines`], [`mod@slice`] (parts of a recording), [`curve`], [`pollux`] and [`goodput`], [`costs`], [`information`] (what policies are told), `guarantees.rs` (what quotas guarantee), `world.rs` (the turn of events),
 //! `members.rs` and `agents.rs` (the models), [`tally`] (what is counted), [`outcome`] (what is said of it), [`paired`] (what is said of several seeds), [`report`] (the same as a page with pictures), [`papers`] (results of papers as named set-ups), [`questions`] (what an operator asks, as several runs), [`live`] (the same jobs on a running service).
 
 pub mod cluster;
@@ -33,6 +33,7 @@ pub mod tally;
 pub mod trace;
 
 mod agents;
+mod guarantees;
 mod job;
 mod members;
 mod queue;

@@ -49,6 +49,8 @@ pub struct Tally {
     pub scalings: u64,
     /// Generations that came into force with fewer members than the fewest their job asks for.
     pub below_minimum: u64,
+    /// Times that plans began to keep a job from what its tenant's quota guarantees.
+    pub denied: u64,
     /// Generations on fewer slots than their curve was measured for; taken to be as fast as their share of those.
     pub unmeasured: u64,
     /// Times from asking a slot back to having it, of those that a process was on.

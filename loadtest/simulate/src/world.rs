@@ -6,6 +6,7 @@
 use crate::agents::{Process, Server};
 use crate::cluster::Group as Servers;
 use crate::curve::whole_ms;
+use crate::guarantees::Quotas;
 use crate::information::{self, Classes, Curves, Information, Informed};
 use crate::job::SimJob;
 use crate::members::Mode;
@@ -26,6 +27,7 @@ use events_schema::{
     Cell, CommandId, DatasetName, Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TenantId, TimeMs,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 /// Everything begins here, so that no moment is the 0 that means never.
 pub(crate) const BEGIN: TimeMs = TimeMs(1_000);
@@ -78,6 +80,9 @@ pub(crate) struct World<'a> {
     /// How long each job takes in all on the slots that it asked for.
     totals_ms: Vec<u64>,
     classes: Classes,
+    quotas: Quotas,
+    /// Whom the last plan kept from what its quota guarantees.
+    denied: BTreeSet<usize>,
     pub tally: Tally,
     pub random: Random,
     ticks: BTreeSet<TimeMs>,
@@ -113,6 +118,8 @@ impl<'a> World<'a> {
             curves: Curves::new(setup.jobs.len()),
             totals_ms: setup.jobs.iter().map(|job| whole_ms(job.takes_ms(job.asked, 1.0))).collect(),
             classes: Classes::of(setup),
+            quotas: Quotas::of(setup),
+            denied: BTreeSet::new(),
             tally: Tally::new(BEGIN, Vec::new()),
             random: Random::new(setup.seed),
             ticks: BTreeSet::new(),
@@ -360,8 +367,10 @@ impl<'a> World<'a> {
         self.view_changed = false;
         self.tally.plans += 1;
         let begun = (self.stopwatch)();
-        let Planned { facts, state, until } = self.planned();
+        let (Planned { facts, state, until }, denied) = self.planned();
         let ended = (self.stopwatch)();
+        self.tally.denied += denied.difference(&self.denied).count() as u64;
+        self.denied = denied;
         self.measured.plans_ns.push(ended.saturating_sub(begun));
         // In a round somebody may have to be asked for again, who waited for others to give way.
         let gives_way = facts.iter().any(rounds::gives_way);
@@ -374,8 +383,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What the policy's plan brings about, told of jobs what it may know.
-    fn planned(&self) -> Planned {
+    /// What the policy's plan brings about, told of jobs what it may know, and whom it keeps from what is guaranteed.
+    fn planned(&self) -> (Planned, BTreeSet<usize>) {
         let (setup, jobs, totals_ms, at) = (self.setup, &self.jobs, &self.totals_ms, self.at);
         let left = |number: usize| {
             let (job, of) = (&jobs[number], &setup.jobs[number]);
@@ -395,10 +404,13 @@ impl<'a> World<'a> {
             restart_ms,
             classes: &self.classes,
             left: &left,
+            quotas: &self.quotas,
+            denied: Mutex::default(),
         };
         let in_turn = InTurn(&informed);
         let policy: &dyn Policy = if setup.round_ms.is_some() { &in_turn } else { &informed };
-        plan_until(&self.state, self.at, policy)
+        let planned = plan_until(&self.state, self.at, policy);
+        (planned, informed.denied.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Has the models do what follows from facts that were folded into the state.

@@ -8,6 +8,7 @@ use controller_core::policy::ibm_dp::{IbmDp, Unfit};
 use controller_core::policy_by_name;
 use loadtest_simulate::outcome::Ended;
 use loadtest_simulate::setup::{Shape, jobs};
+use loadtest_simulate::sharing::Sharing;
 use loadtest_simulate::trace::parse;
 use loadtest_simulate::{Costs, Demand, Failures, Format, Information, Outcome, Setup, Tables, run};
 use std::fmt::Write;
@@ -69,6 +70,44 @@ fn two_jobs_in_turn_take_what_was_computed_by_hand() {
     assert_eq!((of("training_utilization"), of("overall_utilization")), (500.0 / 600.0, 500.0 / 600.0));
     // The first had four slots for 1.9 jobs in the mean, two of them: 200 s alone. The second four for 1.64 over 140 s: both that it can use.
     assert_eq!((of("fairness_mean"), of("fairness_p99"), of("unfair_share")), ((0.5 + 2.8) / 2.0, 2.8, 0.5));
+}
+
+/// Slots that `research` and `labs` have guaranteed; `guests` have none.
+fn with_quotas(setup: Setup) -> Setup {
+    let quota = |name: &str, slots| (name.parse().unwrap(), slots);
+    Setup { quotas: [quota("research", 8), quota("labs", 4), quota("guests", 0)].into(), ..setup }
+}
+
+#[test]
+fn who_waits_though_its_tenants_quota_has_room_for_it_is_counted() {
+    let text = "submitted_s,duration_s,workers,tenant\n0,900,8,guests\n10,100,4,research\n20,100,4,research\n30,100,4,research\n40,100,8,labs\n";
+    let setup = with_quotas(setup(text, "2x4:t4", Costs::none()));
+    let broken = |policy| figures(&ran(&setup, policy))["guarantee_violations"].as_u64().unwrap();
+    // Both that fit into the quota; the third one does not, and `labs` asks for more than it has.
+    assert_eq!((broken("fifo"), broken("antman")), (2, 0));
+    let nobody = Setup { quotas: Default::default(), ..setup.clone() };
+    assert_eq!(figures(&ran(&nobody, "fifo"))["guarantee_violations"], 0);
+}
+
+#[test]
+fn antman_keeps_nobody_from_what_is_guaranteed_whatever_happens() {
+    let mut text = "submitted_s,duration_s,workers,tenant,priority,slot_type\n".to_owned();
+    for (number, row) in many(150).lines().skip(1).enumerate() {
+        let tenant = ["research", "labs", "guests", "nobody"][number * 7 % 4];
+        let only = if number % 3 == 2 && !row.ends_with(",8") { "v100" } else { "" };
+        let _ = writeln!(text, "{row},{tenant},{},{only}", i64::from(number % 11 > 0) - 1);
+    }
+    let calm = with_quotas(setup(&text, "2x4:t4,1x4:v100", Costs::measured(200)));
+    let tidal = tide(calm.clone());
+    let shared = Setup { sharing: Some(Sharing::OF_ANTMAN), ..tidal.clone() };
+    let breaking = Setup { failures: Some(Failures { mean_ms: 1_800_000.0, repair_ms: 300_000 }), ..tidal.clone() };
+    let in_rounds = Setup { round_ms: Some(60_000), ..calm.clone() };
+    for (name, setup) in
+        [("calm", calm), ("tidal", tidal), ("shared", shared), ("breaking", breaking), ("rounds", in_rounds)]
+    {
+        assert_eq!(ran(&setup, "antman").tally.denied, 0, "{name}");
+        assert!(ran(&setup, "fifo").tally.denied > 5, "{name}");
+    }
 }
 
 #[test]
