@@ -2,7 +2,7 @@
 //! A page of the service itself follows events, also over a connection that breaks.
 //! What each protection refuses is tested with raw requests in `gateway/tests/api/doors.rs`; here the headers are those that a browser really sends.
 
-use crate::support::{LOOK_EVERY, System, WAIT_MAX, model_job, submit, until};
+use crate::support::{EBB, LOOK_EVERY, System, WAIT_MAX, model_job, submit, until};
 use events_public::{JOB_PROGRESS, kinds};
 use gateway_client::{Events, WantedJobs};
 use serde_json::{Value, json};
@@ -304,4 +304,41 @@ async fn a_page_of_the_service_itself_follows_events_over_a_broken_connection() 
     assert_eq!(first, &None);
     let place = again.as_ref().expect("it says how far it came");
     assert!(events.iter().any(|event| event["id"] == place.as_str()), "{place} is no event's id");
+}
+
+/// A picture of a report is saved as PNG in a browser without a network, by the only script that its page lets itself run.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_picture_of_a_report_is_saved_as_png() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report");
+    let generated = ["simulate", "run", "--generate", "poisson:6x4", "--cluster", "2x4:t4", "--policies", "fifo,ebb"];
+    let ran = std::process::Command::new(EBB).args(generated).arg("--report").arg(&report).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let url = format!("file://{}", report.join("index.html").display());
+    let mut page = Page::open(&folder.path().join("browser"), &url).await;
+    // Instead of a download the page itself looks at what would be saved: how large it is, and how many colours it has.
+    let look = r#"window.seen = {};
+        HTMLAnchorElement.prototype.click = function () {
+            const image = new Image(), name = this.download;
+            image.onload = () => {
+                const canvas = document.createElement("canvas"), [width, height] = [image.naturalWidth, image.naturalHeight];
+                [canvas.width, canvas.height] = [width, height];
+                const drawn = canvas.getContext("2d");
+                drawn.drawImage(image, 0, 0);
+                const colours = new Set(new Uint32Array(drawn.getImageData(0, 0, width, height).data.buffer)).size;
+                seen[name] = {width, colours, kind: image.src.slice(0, 14)};
+            };
+            image.src = this.href;
+        };
+        const buttons = [...document.querySelectorAll("figure button")];
+        buttons.forEach(button => button.click());
+        buttons.length"#;
+    let buttons = page.evaluate(look).await;
+    assert_eq!(buttons, 6);
+    let seen = page.until("six pictures", "seen", |seen| seen.as_object().is_some_and(|seen| seen.len() == 6)).await;
+    for name in ["completion", "jobs", "results", "slots", "utilization", "waiting"] {
+        let picture = &seen[format!("{name}.png")];
+        assert_eq!((&picture["width"], &picture["kind"]), (&json!(1_840), &json!("data:image/png")), "{seen}");
+        assert!(picture["colours"].as_u64().unwrap() > 20, "letters and lines have many shades: {seen}");
+    }
 }

