@@ -5,6 +5,7 @@ use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise};
 use crate::simulate_files::Files;
 use crate::simulate_options::Given;
+use crate::simulate_report::ReportArgs;
 use crate::simulate_run::{RunArgs, run_of};
 use clap::{Args, Parser, ValueHint};
 use events_schema::Digest;
@@ -30,9 +31,9 @@ pub struct AgainArgs {
     /// The folder of a report, its run.json, or what `ebb simulate run -o json` printed.
     #[arg(value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub file: PathBuf,
-    /// Folder for a report of this run, which may be the one that it is of.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub report: Option<PathBuf>,
+    /// What is drawn of it.
+    #[command(flatten)]
+    pub report: ReportArgs,
 }
 
 /// What a run wrote, as far as it says how it is run again and what came out.
@@ -43,9 +44,8 @@ struct Written {
     policies: Vec<Map<String, Value>>,
 }
 
-/// The command line that a run had. What comes later counts.
+/// The command line that a run had.
 #[derive(Parser)]
-#[command(args_override_self = true)]
 struct Line {
     #[command(flatten)]
     run: Given<RunArgs>,
@@ -60,10 +60,9 @@ pub fn again(args: &AgainArgs, output: Output) -> Result<ExitCode, Failure> {
     };
     let written: Written =
         serde_json::from_str(&Files::default().text(&file)?).map_err(|error| no_run(error.to_string()))?;
-    let report = args.report.iter().map(|folder| format!("--report={}", folder.display()));
-    let line = ["run".to_owned()].into_iter().chain(written.arguments).chain(report);
+    let line = ["run".to_owned()].into_iter().chain(written.arguments);
     let line = Line::try_parse_from(line).map_err(|error| no_run(error.to_string()))?;
-    let (document, code) = run_of(&line.run, output, Some(&written.inputs))?;
+    let (document, code) = run_of(&line.run, &args.report, output, Some(&written.inputs))?;
     let others = others(&written.policies, &document);
     others.iter().for_each(|other| advise(format!("{other} as {shown} has it: another build of Ebb made that")));
     Ok(if others.is_empty() { code } else { ExitCode::from(exit_code::FAILED) })

@@ -2,11 +2,64 @@
 //! `loadtest/simulate/src/report`; nothing that a report did not write is overwritten or removed here.
 
 use crate::failure::Failure;
+use crate::find::nearest;
 use crate::simulate_run::write;
-use loadtest_simulate::report::{FILES, File, MARK, PAGE, unfinished};
+use clap::{Args, ValueHint};
+use loadtest_simulate::report::{FILES, File, LIVES_MAX, MARK, PAGE, unfinished};
+use loadtest_simulate::{Report, Setup};
 use std::fs;
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Where a report goes, and what it tells of. No figure follows from these.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// Folder for a page with pictures that opens offline.
+    ///
+    /// Beside it are the pictures and figures as SVG, CSV and JSON. It has to be new, empty, or an earlier report's.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub report: Option<PathBuf>,
+    /// A job whose slots the report draws under each policy, by its name in the recording; up to three, instead of those that it chooses.
+    #[arg(long, hide_short_help = true, value_name = "NAME", requires = "report")]
+    pub job: Vec<String>,
+}
+
+impl ReportArgs {
+    /// The report of a seed, and its folder, which is one within that of the report if there are several; none if nobody wants one.
+    pub(crate) fn begun(&self, setup: &Setup, is_of_several: bool) -> Result<Option<(PathBuf, Report)>, Failure> {
+        let Some(folder) = &self.report else { return Ok(None) };
+        let report = Report::of_jobs(self.jobs(setup)?);
+        if !is_of_several {
+            return Ok(Some((folder.clone(), report)));
+        }
+        let folder = folder.join(of_seed(setup.seed));
+        prepare(&folder)?;
+        Ok(Some((folder, report)))
+    }
+
+    /// The places of the jobs that were asked for; of several of one name the first.
+    pub(crate) fn jobs(&self, setup: &Setup) -> Result<Vec<usize>, Failure> {
+        if self.job.len() > LIVES_MAX {
+            return Err(Failure::Usage(format!(
+                "--job: {} jobs are asked for; expected {LIVES_MAX} at most",
+                self.job.len()
+            )));
+        }
+        let place = |name: &String| {
+            let place = setup.jobs.iter().position(|job| job.name == *name);
+            place.ok_or_else(|| {
+                let names: Vec<String> = setup.jobs.iter().map(|job| job.name.clone()).collect();
+                let nearest =
+                    nearest(name, &names).map_or_else(String::new, |nearest| format!(", `{nearest}` for example"));
+                Failure::Usage(format!(
+                    "--job: `{name}` is none of the {} jobs; expected the name of one{nearest}",
+                    names.len()
+                ))
+            })
+        };
+        self.job.iter().map(place).collect()
+    }
+}
 
 /// Has a folder hold nothing but the word that a report is on its way, by which it is known again if that does not come.
 pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {

@@ -5,9 +5,9 @@ use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
 use crate::simulate_files::Files;
 use crate::simulate_options::Given;
-use crate::simulate_report::{of_seed, prepare, write_files};
+use crate::simulate_report::{ReportArgs, of_seed, prepare, write_files};
 use crate::simulate_setup::{Rules, SetupArgs, resolved, setup};
-use clap::{Args, ValueHint};
+use clap::Args;
 use controller_core::Policy;
 use controller_core::policy::POLICY_NAMES;
 use events_schema::Digest;
@@ -50,21 +50,20 @@ pub struct RunArgs {
     /// So many runs, with this seed and those after it: figures are their means, and policies are compared seed by seed.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     pub seeds: u64,
-    /// Folder for a page with pictures that opens offline.
-    ///
-    /// Beside it are the pictures and figures as SVG, CSV and JSON. It has to be new, empty, or an earlier report's.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub report: Option<PathBuf>,
+    /// What is drawn of it.
+    #[command(flatten)]
+    pub report: ReportArgs,
 }
 
 /// `ebb simulate run`.
 pub fn simulate_run(args: &Given<RunArgs>, output: Output) -> Result<ExitCode, Failure> {
-    run_of(args, output, None).map(|(_, code)| code)
+    run_of(args, &args.report, output, None).map(|(_, code)| code)
 }
 
 /// Runs and prints; gives what it prints as JSON. `inputs`: what the files have to be.
 pub(crate) fn run_of(
     args: &Given<RunArgs>,
+    report: &ReportArgs,
     output: Output,
     inputs: Option<&BTreeMap<String, Digest>>,
 ) -> Result<(Value, ExitCode), Failure> {
@@ -80,18 +79,17 @@ pub(crate) fn run_of(
         options.extend(resolved(&args.setup, &rules, &setup, &trace, &notes));
         if runs.is_empty() {
             // Before anything takes time: what a folder holds that is not a report is known now.
-            args.report.as_deref().map(prepare).transpose()?;
+            report.jobs(&setup)?;
+            report.report.as_deref().map(prepare).transpose()?;
             said = json!({"arguments": args.arguments(), "inputs": files.digests(), "options": options});
             if let Output::Table | Output::Name = output {
                 line(self::options(options.clone()).trim_end());
                 line("");
             }
         }
-        // The report of one seed is of that seed alone.
-        let alone = [format!("--seed={seed}"), "--seeds=1".to_owned()];
-        let arguments: Vec<String> = args.arguments().into_iter().chain(alone).collect();
-        let of_seed = json!({"arguments": arguments, "inputs": files.digests(), "options": options});
-        let (documents, broken) = run_seed(args, &setup, of_seed, &policies)?;
+        let of_seed = json!({"arguments": alone(args, seed), "inputs": files.digests(), "options": options});
+        let drawn = report.begun(&setup, args.seeds > 1)?;
+        let (documents, broken) = run_seed(&setup, of_seed, &policies, drawn)?;
         runs.push(documents);
         violations.extend(broken);
     }
@@ -106,7 +104,7 @@ pub(crate) fn run_of(
     if runs.len() > 1 {
         document["compared"] = Value::from(compared.clone());
         document["seeds"] = Value::from(runs);
-        if let Some(folder) = &args.report {
+        if let Some(folder) = &report.report {
             let told: Vec<String> = compared.iter().map(told).collect();
             let folders: Vec<String> =
                 (0..args.seeds).map(|more| of_seed(args.setup.seed.wrapping_add(more))).collect();
@@ -118,7 +116,7 @@ pub(crate) fn run_of(
         Output::Table | Output::Name => {
             line(table(&documents).trim_end());
             compared.iter().for_each(|of| line(told(of)));
-            if let Some(folder) = &args.report {
+            if let Some(folder) = &report.report {
                 line(format!("the report is in {}", folder.join(PAGE).display()));
             }
         }
@@ -126,6 +124,16 @@ pub(crate) fn run_of(
     violations.iter().for_each(|what| advise(format!("this must not be: {what}")));
     let code = if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit_code::FAILED) };
     Ok((document, code))
+}
+
+/// What has to be typed for one of the seeds alone.
+fn alone(args: &Given<RunArgs>, seed: u64) -> Vec<String> {
+    let arguments = args.arguments();
+    if args.seeds == 1 {
+        return arguments;
+    }
+    let is_seed = |argument: &String| argument.starts_with("--seed=") || argument.starts_with("--seeds=");
+    arguments.into_iter().filter(|argument| !is_seed(argument)).chain([format!("--seed={seed}")]).collect()
 }
 
 /// What was said of a run, and what came of it.
@@ -136,14 +144,13 @@ fn with(mut said: Value, policies: &[Value], violations: &[String]) -> Value {
 
 /// One seed's figures under each policy, and what must not be; its report is written where one is wanted.
 fn run_seed(
-    args: &RunArgs,
     setup: &Setup,
     said: Value,
     policies: &[Box<dyn Policy>],
+    mut report: Option<(PathBuf, Report)>,
 ) -> Result<(Vec<Value>, Vec<String>), Failure> {
     let deadlines: Vec<Option<u64>> = setup.jobs.iter().map(|job| job.deadline_ms).collect();
     let (mut documents, mut violations) = (Vec::new(), Vec::new());
-    let mut report = args.report.as_ref().map(|folder| (folder, Report::default()));
     for policy in policies {
         let begun = Instant::now();
         let mut stopwatch = || begun.elapsed().as_nanos() as u64;
@@ -159,10 +166,6 @@ fn run_seed(
     }
     if let Some((folder, report)) = report {
         let document = with(said, &documents, &violations);
-        let folder = if args.seeds == 1 { folder.clone() } else { folder.join(of_seed(setup.seed)) };
-        if args.seeds > 1 {
-            prepare(&folder)?;
-        }
         write_files(&folder, &report.files(&document))?;
     }
     Ok((documents, violations))

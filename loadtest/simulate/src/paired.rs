@@ -3,7 +3,7 @@
 //! Differences are paired: what the seeds have in common drops out, so fewer of them are needed than for two means of their own.
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// The 97.5 % quantiles of Student's t distribution with 1, 2, … degrees of freedom.
 const T: [f64; 30] = [
@@ -32,17 +32,26 @@ pub fn interval(differences: &[f64]) -> Option<Interval> {
     Some(Interval { mean, half_width: quantile * deviation / (count as f64).sqrt() })
 }
 
-/// The figures of one policy over all seeds: the mean of each, and nothing where one run has none.
+/// The figures of one policy over all seeds: the mean of each, lists and what is in them place by place, and nothing where one run has none.
 #[must_use]
 pub fn means(runs: &[&Value]) -> Value {
-    let Some(Value::Object(first)) = runs.first() else { return Value::Null };
-    let of = |(key, value): (&String, &Value)| {
-        let numbers: Option<Vec<f64>> = runs.iter().map(|run| run[key.as_str()].as_f64()).collect();
-        let mean = numbers.map(|numbers| numbers.iter().sum::<f64>() / numbers.len() as f64);
-        let mean = if value.is_string() { value.clone() } else { Value::from(mean) };
-        (key.clone(), mean)
-    };
-    Value::Object(first.iter().map(of).collect::<Map<_, _>>())
+    let all = |of: &dyn Fn(&Value) -> Option<Value>| runs.iter().map(|run| of(run)).collect::<Option<Vec<Value>>>();
+    let mean = |of: Option<Vec<Value>>| of.map_or(Value::Null, |of| means(&of.iter().collect::<Vec<_>>()));
+    match runs.first() {
+        Some(Value::Object(first)) => {
+            first.keys().map(|key| (key.clone(), mean(all(&|run| run.get(key).cloned())))).collect()
+        }
+        Some(Value::Array(first))
+            if runs.iter().all(|run| run.as_array().is_some_and(|of| of.len() == first.len())) =>
+        {
+            (0..first.len()).map(|place| mean(all(&|run| run.get(place).cloned()))).collect()
+        }
+        Some(Value::String(name)) => Value::from(name.as_str()),
+        _ => {
+            let numbers = runs.iter().map(|run| run.as_f64()).collect::<Option<Vec<f64>>>();
+            Value::from(numbers.map(|numbers| numbers.iter().sum::<f64>() / numbers.len() as f64))
+        }
+    }
 }
 
 /// How far one policy's figure is above another's, seed by seed; none where a run has no such figure.
@@ -72,6 +81,11 @@ mod tests {
         let (a, b) = (json!({"policy": "a", "x": 1.0, "y": null}), json!({"policy": "a", "x": 5.0, "y": 2.0}));
         let (c, d) = (json!({"policy": "c", "x": 0.0, "y": 1.0}), json!({"policy": "c", "x": 4.0, "y": 2.0}));
         assert_eq!(means(&[&a, &b]), json!({"policy": "a", "x": 3.0, "y": null}));
+        let forecast = |error: f64| json!({"ahead_s": 60.0, "error_slots": error});
+        let of = |errors: &[f64]| json!({"forecasts": errors.iter().map(|error| forecast(*error)).collect::<Vec<_>>()});
+        assert_eq!(means(&[&of(&[1.0, 5.0]), &of(&[2.0, 6.0])]), of(&[1.5, 5.5]));
+        assert_eq!(means(&[&of(&[]), &of(&[])]), of(&[]));
+        assert_eq!(means(&[&of(&[1.0]), &of(&[])]), json!({"forecasts": null}));
         let found = difference(&[&a, &b], &[&c, &d], "x").unwrap();
         assert_eq!((found.mean, found.half_width), (1.0, 0.0));
         assert_eq!(difference(&[&a, &b], &[&c, &d], "y"), None);

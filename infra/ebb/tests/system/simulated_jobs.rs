@@ -170,3 +170,49 @@ fn a_run_is_made_again_of_what_it_wrote_as_long_as_its_files_are_what_they_were(
     let complaint = said(&["simulate", "again", "docs/cli.md"], 2).1;
     assert!(complaint.contains("docs/cli.md is of no run"), "{complaint}");
 }
+
+#[test]
+fn what_a_job_lived_through_is_drawn_by_its_name() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = text(&temporary.path().join("report"));
+    let wanted = ["--policies", "fifo,ebb", "--job", "job-31", "--job", "job-7", "--report", &folder, "-o", "json"];
+    assert!(ebb(&[&SHORT[..6], &wanted].concat()).status.success());
+    let read = |name: &str| fs::read_to_string(Path::new(&folder).join(name)).unwrap();
+    let run: Value = serde_json::from_str(&read("run.json")).unwrap();
+    for policy in run["details"].as_array().unwrap() {
+        let drawn: Vec<&Value> = policy["jobs_drawn"].as_array().unwrap().iter().map(|job| &job["job"]).collect();
+        assert_eq!(drawn, ["job-31", "job-7"]);
+    }
+    let svg = read("jobs.svg");
+    assert_eq!((svg.matches("asked for: job-31<").count(), svg.matches("asked for: job-7<").count()), (2, 2), "{svg}");
+    assert!(read("index.html").contains("<td>asked for</td><td>job-31</td>"));
+    for (wrong, said) in [
+        (
+            ["--job", "job-600", "--report", &folder].as_slice(),
+            "--job: `job-600` is none of the 60 jobs; expected the name of one, `job-",
+        ),
+        (&["--job", "job-7"], "--report <DIR>"),
+    ] {
+        let output = ebb(&[&SHORT, wrong].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains(said), "{wrong:?}: {text}");
+    }
+}
+
+#[test]
+fn forecasts_are_means_over_seeds_too() {
+    let lent = ["--inference", "1x8:t4", "--demand", "docs/examples/load/servegen-day.csv:rate_req_s"];
+    let generated = ["--generate", "poisson:1x96", "--cluster", "1x4:t4", "--policies", "ebb", "--lending", "forecast"];
+    let more = ["--seeds", "2", "--scale", "0.5", "-o", "json"];
+    let output = ebb(&[&["simulate", "run"][..], &generated, &lent, &more].concat());
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let errors = |of: &Value| {
+        let horizons = of["policies"][0]["forecasts"].as_array().or_else(|| of[0]["forecasts"].as_array()).unwrap();
+        horizons.iter().map(|horizon| horizon["error_slots"].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    let (mean, of_seeds) = (errors(&document), [0, 1].map(|seed: usize| errors(&document["seeds"][seed])));
+    assert!(!mean.is_empty());
+    for (place, mean) in mean.iter().enumerate() {
+        assert!((mean - (of_seeds[0][place] + of_seeds[1][place]) / 2.0).abs() < 1e-9, "{place}");
+    }
+}

@@ -1,5 +1,5 @@
-//! What single jobs lived through: of each policy the longest one, the median and the one that was preempted most often (or changed
-//! most often, where none was), with every change of its slots. Which they are follows from the outcome alone; how they are drawn is `pictures.rs`.
+//! What single jobs lived through: those that somebody asked for, or of each policy the longest one, the median and the one that was preempted most often (or
+//! changed most often, where none was), with every change of their slots. Which these are follows from the outcome alone; how they are drawn is `pictures.rs`.
 
 use super::series::{MOMENTS_MAX, thin};
 use crate::outcome::{JobOutcome, Outcome};
@@ -39,9 +39,13 @@ pub struct Life {
     pub unknown_from_s: Option<f64>,
 }
 
-/// The jobs of a policy that are told of; none that did not finish.
+/// The jobs of a policy that are told of: those that were asked for, by their places in the setup; without any, of those that finished some.
 #[must_use]
-pub fn lives(setup: &Setup, outcome: &Outcome) -> Vec<Life> {
+pub fn lives(setup: &Setup, outcome: &Outcome, asked_for: &[usize]) -> Vec<Life> {
+    if !asked_for.is_empty() {
+        let of = |number: &usize| life(setup, outcome, "asked for", *number);
+        return asked_for.iter().take(LIVES_MAX).map(of).collect();
+    }
     let job = |number: usize| &outcome.jobs[number];
     let mut finished: Vec<(u64, usize)> =
         (0..).zip(&outcome.jobs).filter_map(|(number, of)| Some((of.completion_ms()?, number))).collect();

@@ -23,6 +23,7 @@ use crate::setup::Setup;
 use figure::Figure;
 use page::Page;
 use serde_json::{Value, json};
+use std::fmt::Write;
 
 /// The page itself.
 pub const PAGE: &str = "index.html";
@@ -59,9 +60,16 @@ struct Ran {
 pub struct Report {
     ran: Vec<Ran>,
     jobs_csv: String,
+    asked_for: Vec<usize>,
 }
 
 impl Report {
+    /// One that tells of these jobs, by their places in the setup, instead of those that it would choose.
+    #[must_use]
+    pub fn of_jobs(asked_for: Vec<usize>) -> Self {
+        Self { asked_for, ..Self::default() }
+    }
+
     /// Adds what became of the jobs under one more policy, best as [`crate::run_with_sizes`] says it: without sizes jobs have no strips.
     pub fn add(&mut self, setup: &Setup, outcome: &Outcome) {
         self.jobs_csv += &outcome.jobs_csv(setup);
@@ -70,7 +78,7 @@ impl Report {
             until_s: outcome.until_ms as f64 / 1e3,
             completions: series::completions(outcome),
             moments: series::moments(outcome),
-            lives: lives::lives(setup, outcome),
+            lives: lives::lives(setup, outcome, &self.asked_for),
         });
     }
 
@@ -137,8 +145,10 @@ fn policies_csv(documents: &[Value]) -> String {
         text += document["policy"].as_str().unwrap_or_default();
         for key in &keys {
             text.push(',');
-            if !document[*key].is_null() {
-                text += &document[*key].to_string();
+            match &document[*key] {
+                Value::Null => {}
+                list @ Value::Array(_) => drop(write!(text, "\"{}\"", list.to_string().replace('"', "\"\""))),
+                figure => text += &figure.to_string(),
             }
         }
         text.push('\n');

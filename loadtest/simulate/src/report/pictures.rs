@@ -161,9 +161,9 @@ fn jobs(ran: &[Ran]) -> Figure {
     Figure {
         name: "jobs",
         title: "What single jobs lived through",
-        about: "Slots of the longest job of each policy, of the one of median length and of the one that was preempted most often (or changed most often, where none was preempted), from its submission at the left to its end at the right. At 0 it waits.".to_owned(),
+        about: "Slots of the jobs that were asked for; where none were, of the longest job of each policy, of the one of median length and of the one that was preempted most often (or changed most often, where none was preempted); from its submission at the left to its end at the right. At 0 it waits.".to_owned(),
         legend: policies(ran),
-        columns: super::lives::LIVES_MAX,
+        columns: ran.iter().map(|ran| ran.lives.len()).max().unwrap_or(1),
         panels: strips.collect(),
     }
 }
