@@ -77,7 +77,7 @@ fn a_folder_of_something_else_is_left_as_it_is() {
 
 /// A short run of the document's jobs: what it prints as JSON.
 fn ran(more: &[&str]) -> Value {
-    let output = ebb(&[&SHORT, more, &["-o", "json"]].concat());
+    let output = ebb(&[&SHORT[..], more, &["-o", "json"]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -103,15 +103,15 @@ fn a_recording_is_cut_by_time_and_number_and_scaled_and_the_options_say_so() {
         [&Value::from(3), &Value::from("1h"), &Value::from(2), &Value::Null, &Value::from(6)]
     );
     for (wrong, said) in [
-        (["--from", "90d"].as_slice(), "--from, --to: none of the 60 jobs of docs/examples/simulate/jobs.csv"),
-        (&["--from", "2h", "--to", "1h"], "--to: 1h is not after --from, 2h; expected a later time"),
-        (&["--from", "yesterday"], "expected a number with its unit"),
-        (&["--first", "0"], "invalid value '0' for '--first <N>'"),
-        (&["--scale", "0"], "--scale: 0 makes no sense; expected a number above 0"),
-        (&["--scale", "101"], "--scale: 101 makes no sense; expected 100 at most"),
-        (&["--first", "5", "--scale", "0.1"], "--scale: 0.1 leaves none of 5 jobs; expected 0.2 or more"),
+        ("--from 90d", "--from, --to: none of the 60 jobs of docs/examples/simulate/jobs.csv"),
+        ("--from 2h --to 1h", "--to: 1h is not after --from, 2h; expected a later time"),
+        ("--from yesterday", "expected a number with its unit"),
+        ("--first 0", "invalid value '0' for '--first <N>'"),
+        ("--scale 0", "--scale: 0 makes no sense; expected a number above 0"),
+        ("--scale 101", "--scale: 101 makes no sense; expected 100 at most"),
+        ("--first 5 --scale 0.1", "--scale: 0.1 leaves none of 5 jobs; expected 0.2 or more"),
     ] {
-        let output = ebb(&[&SHORT, wrong].concat());
+        let output = ebb(&SHORT.into_iter().chain(wrong.split(' ')).collect::<Vec<_>>());
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && text.contains(said), "{wrong:?}: {text}");
     }
@@ -176,7 +176,7 @@ fn what_a_job_lived_through_is_drawn_by_its_name() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = text(&temporary.path().join("report"));
     let wanted = ["--policies", "fifo,ebb", "--job", "job-31", "--job", "job-7", "--report", &folder, "-o", "json"];
-    assert!(ebb(&[&SHORT[..6], &wanted].concat()).status.success());
+    assert!(ebb(&[&SHORT[..6], &wanted[..]].concat()).status.success());
     let read = |name: &str| fs::read_to_string(Path::new(&folder).join(name)).unwrap();
     let run: Value = serde_json::from_str(&read("run.json")).unwrap();
     for policy in run["details"].as_array().unwrap() {
@@ -188,12 +188,12 @@ fn what_a_job_lived_through_is_drawn_by_its_name() {
     assert!(read("index.html").contains("<td>asked for</td><td>job-31</td>"));
     for (wrong, said) in [
         (
-            ["--job", "job-600", "--report", &folder].as_slice(),
+            "--job job-600 --report elsewhere",
             "--job: `job-600` is none of the 60 jobs; expected the name of one, `job-",
         ),
-        (&["--job", "job-7"], "--report <DIR>"),
+        ("--job job-7", "--report <DIR>"),
     ] {
-        let output = ebb(&[&SHORT, wrong].concat());
+        let output = ebb(&SHORT.into_iter().chain(wrong.split(' ')).collect::<Vec<_>>());
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && text.contains(said), "{wrong:?}: {text}");
     }
@@ -215,4 +215,98 @@ fn forecasts_are_means_over_seeds_too() {
     for (place, mean) in mean.iter().enumerate() {
         assert!((mean - (of_seeds[0][place] + of_seeds[1][place]) / 2.0).abs() < 1e-9, "{place}");
     }
+}
+
+/// What programs read of each policy, by these names.
+const KEYS: [&str; 19] = [
+    "policy",
+    "jobs",
+    "mean_completion_s",
+    "median_completion_s",
+    "p99_completion_s",
+    "mean_queueing_s",
+    "makespan_s",
+    "utilization",
+    "fairness_p99",
+    "harvested_slot_s",
+    "lost_slot_s",
+    "preemptions",
+    "scalings",
+    "guarantee_violations",
+    "unmet_demand_slot_s",
+    "return_p99_ms",
+    "decision_p50_ms",
+    "decision_p99_ms",
+    "wall_s",
+];
+
+#[test]
+fn every_figure_has_the_name_that_it_is_promised_under() {
+    let lent = ["--inference", "1x8:t4", "--demand", "docs/examples/load/servegen-day.csv:rate_req_s"];
+    let document = ran(&[&lent[..], &["--quota", "research=8", "--server-fails-hours", "50"]].concat());
+    for part in ["arguments", "inputs", "options", "policies", "violations"] {
+        assert!(!document[part].is_null(), "{part}");
+    }
+    let [policy] = &document["policies"].as_array().unwrap()[..] else { panic!("{document}") };
+    for key in KEYS {
+        assert!(policy.get(key).is_some_and(|figure| figure.is_number() || key == "policy"), "{key}: {policy}");
+    }
+    let written = fs::read_to_string(root().join("docs/simulator.md")).unwrap();
+    for key in policy.as_object().unwrap().keys().filter(|key| *key != "policy") {
+        // Percentiles of one figure stand in one row, as `mean_`, `median_`, `p95_queueing_s`.
+        let named = key.split_once('_').is_some_and(|(first, rest)| {
+            written.contains(&format!("`{first}_`")) && written.lines().any(|row| row.contains(&format!("_{rest}` |")))
+        });
+        assert!(named || written.contains(&format!("`{key}`")), "the document does not say what {key} is");
+    }
+}
+
+/// Commands of a document that begin so, and what it says that they print.
+fn pasted(document: &str, begins: &str) -> Vec<(Vec<String>, Vec<String>)> {
+    let text = fs::read_to_string(root().join(document)).unwrap();
+    let blocks: Vec<&str> = text.split("\n\n").collect();
+    let of = |pair: &[&str]| {
+        let command =
+            pair[0].strip_prefix("    ebb ").filter(|command| command.starts_with(begins))?.replace("\\\n", " ");
+        let command = command.split_whitespace().map(str::to_owned).collect();
+        Some((command, pair[1].lines().map(|line| line.trim().to_owned()).collect()))
+    };
+    blocks.windows(2).filter_map(of).collect()
+}
+
+#[test]
+fn every_question_is_answered_as_the_document_says() {
+    let asked = pasted("docs/simulator.md", "simulate ask ");
+    let questions: Vec<&str> = asked.iter().map(|(command, _)| command[2].as_str()).collect();
+    assert_eq!(questions, ["savings", "lending", "headroom", "deadlines", "growth"]);
+    for (command, expected) in &asked {
+        let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
+        let output = ebb(&arguments);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        assert_eq!(said[said.len() - expected.len()..], expected[..], "{arguments:?}");
+        assert!(said.iter().any(|line| line.starts_with("mixed_types ")), "its options come first: {said:?}");
+    }
+    let json = ebb(&["simulate", "ask", "growth", "--generate", "poisson:4x2", "--cluster", "1x4:t4", "-o", "json"]);
+    let document: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&document["question"], document["rows"].as_array().unwrap().len()), (&Value::from("growth"), 2));
+    assert!(document["answer"].as_str().unwrap().starts_with("jobs × 2: jobs take "), "{document}");
+}
+
+#[test]
+fn scenarios_of_papers_are_listed_with_what_is_free_in_them() {
+    let said = |more: &[&str]| {
+        let output = ebb(&[&["simulate", "papers", "--list"][..], more].concat());
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let names = said(&["-o", "name"]);
+    let written = fs::read_to_string(root().join("docs/simulator.md")).unwrap();
+    assert!(names.lines().count() >= 11 && names.lines().all(|name| written.contains(&format!("`{name}`"))), "{names}");
+    let document: Value = serde_json::from_str(&said(&["-o", "json"])).unwrap();
+    let listed: Vec<&str> =
+        document["scenarios"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
+    assert_eq!(listed, names.lines().collect::<Vec<_>>());
+    assert!(said(&["ibm-table3"]).lines().skip(1).all(|line| line.contains("free: ")));
 }
