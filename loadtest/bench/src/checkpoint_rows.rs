@@ -69,6 +69,7 @@ async fn row(folder: &Path, effort: Effort, name: &'static str, executors: u16) 
         unit: "ms p50, the step beside which it begins",
         baseline_name: "ms p50 of the others",
         baseline: others.median(),
+        goal: None,
         note: format!("beside which it begins: {}; the others: {}", beside.spread(), others.spread()),
     })
 }

@@ -2,6 +2,7 @@
 //! costs, against a step before. Two slots of one machine, or of one GPU; with two cores each executor has one.
 
 use crate::Effort;
+use crate::goal;
 use crate::row::{Row, Times, number};
 use crate::subject::{Subject, document};
 use crate::torch_code::{Device, Model, TorchCode};
@@ -93,11 +94,11 @@ impl LargeModel<'_> {
         Subject { document, torch: None }
     }
 
-    /// A job of one logical worker, of next to no size.
-    pub fn small(&self, steps: u64) -> Subject {
+    /// A job of next to no size.
+    pub fn small(&self, workers: u16, steps: u64) -> Subject {
         match self.code() {
-            Some((code, model)) => code.job(Model { width: 16, ..model }, 1, steps),
-            None => Subject::native(1, self.size.rows, steps),
+            Some((code, model)) => code.job(Model { width: 16, ..model }, workers, steps),
+            None => Subject::native(workers, self.size.rows, steps),
         }
     }
 
@@ -165,6 +166,7 @@ async fn row(folder: &Path, effort: Effort, size: &Size, subject: &Subject) -> R
         unit: "ms, longest step while it follows",
         baseline_name: "ms p50 of a step before",
         baseline: before.median(),
+        goal: Some(goal::WITH_ADDED.of_each(&beside, before.median(), Some(&before))),
         note: format!(
             "before: {}; while it follows: {}; first step of both beyond one of one: {}; later ones of both: {}; lent to both training: {} s at most",
             before.spread(),

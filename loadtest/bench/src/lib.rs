@@ -1,10 +1,11 @@
 //! What `ebb bench` measures: what this machine does, each figure beside a baseline taken in the same run, so that a ratio means something
 //! on any machine.
 //!
-//! One file per subject, each a list of measurements; reading order: [`row`], `processor.rs`, `log_rows.rs`, `store_rows.rs`,
+//! One file per subject, each a list of measurements; reading order: [`row`], [`goal`], `spread.rs`, `processor.rs`, `log_rows.rs`, `store_rows.rs`,
 //! `reduce_rows.rs`, `subject.rs`, `one_slot.rs`, `step_rows.rs`, `growth_rows.rs`, `size_rows.rs`, `checkpoint_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`; of models in PyTorch `torch_code.rs`, `torch_rows.rs`,
 //! `torch_start_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
 
+pub mod goal;
 pub mod row;
 
 mod broker_rows;
@@ -17,6 +18,7 @@ pub mod processor;
 mod reduce_rows;
 mod size_rows;
 mod spans;
+mod spread;
 mod step_rows;
 mod store_rows;
 mod subject;
@@ -59,8 +61,6 @@ const LOG_ROWS: &[&str] = &[
     "kafka append, 256 in flight",
 ];
 const STORE_ROWS: &[&str] = &["partition read", "checkpoint write", "checkpoint read"];
-const REDUCE_ROWS: &[&str] = &["reduce 100 MB, 2 processes", "reduce 100 MB, 4 processes"];
-const LARGE_REDUCE_ROWS: &[&str] = &["reduce 1 GB, 2 processes"];
 const STEP_ROWS: &[&str] = &["elastic loop step", "logical workers on one executor", "two executors of a host"];
 const BROKER_ROWS: &[&str] = &["demand to slot free, broker killed", "demand to slot free, broker stopped"];
 
@@ -89,42 +89,48 @@ impl BenchOptions<'_> {
 
     /// Refuses a name that no row has.
     pub fn check(&self) -> Result<(), HarnessError> {
-        let all: &[&[&str]] = match self.torch {
-            None => &[
-                LOG_ROWS,
-                STORE_ROWS,
-                REDUCE_ROWS,
-                STEP_ROWS,
-                &loan_rows::NAMES,
-                loan_rows::LARGE_NAMES.as_flattened(),
-                &spans::HOPS,
-                BROKER_ROWS,
-                LARGE_REDUCE_ROWS,
-                &growth_rows::NAMES,
-                size_rows::NAMES.as_flattened(),
-                &checkpoint_rows::NAMES,
-            ],
-            Some((_, Device::Cpu)) => &[
-                &torch_rows::STEP_ROWS,
-                &torch_rows::MEMORY_ROWS,
-                &torch_start_rows::START_ROWS,
-                &torch_start_rows::OWN_ROWS,
-                &growth_rows::NAMES,
-                size_rows::NAMES.as_flattened(),
-                &loan_rows::NAMES,
-                loan_rows::LARGE_NAMES.as_flattened(),
-                &spans::HOPS,
-            ],
-            Some((_, Device::Cuda)) => &[&growth_rows::NAMES],
-        };
+        let all = names(self.torch.map(|(_, device)| device));
         if self.torch.is_some() && self.brokers.is_some() {
             return Err(HarnessError::Options("brokers are lost with Ebb's own models only".to_owned()));
         }
-        if self.wants(&all.concat()) {
+        if self.wants(&all) {
             return Ok(());
         }
         Err(HarnessError::Options(format!("no row's name contains `{}`", self.only.unwrap_or_default())))
     }
+}
+
+/// Names of all rows: of Ebb's own models, or of models in PyTorch on this device.
+fn names(device: Option<Device>) -> Vec<&'static str> {
+    let of_subjects: &[&[&'static str]] = match device {
+        None => &[
+            LOG_ROWS,
+            STORE_ROWS,
+            &reduce_rows::NAMES,
+            STEP_ROWS,
+            &loan_rows::NAMES,
+            loan_rows::LARGE_NAMES.as_flattened(),
+            &spans::HOPS,
+            BROKER_ROWS,
+            &reduce_rows::LARGE_NAMES,
+            &growth_rows::NAMES,
+            size_rows::NAMES.as_flattened(),
+            &checkpoint_rows::NAMES,
+        ],
+        Some(Device::Cpu) => &[
+            &torch_rows::STEP_ROWS,
+            &torch_rows::MEMORY_ROWS,
+            &torch_start_rows::START_ROWS,
+            &torch_start_rows::OWN_ROWS,
+            &growth_rows::NAMES,
+            size_rows::NAMES.as_flattened(),
+            &loan_rows::NAMES,
+            loan_rows::LARGE_NAMES.as_flattened(),
+            &spans::HOPS,
+        ],
+        Some(Device::Cuda) => &[&growth_rows::NAMES],
+    };
+    of_subjects.concat()
 }
 
 /// Measures in `folder`. Rows are added as they are whole, so that those before a failure or an interruption are kept; some may be of names
@@ -147,11 +153,11 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
         progress("store");
         rows.extend(store_rows::rows(folder, effort).await?);
     }
-    if wanted(REDUCE_ROWS) {
+    if wanted(&reduce_rows::NAMES) {
         progress("reduce");
         rows.extend(reduce_rows::rows(effort).await?);
     }
-    if effort.large && wanted(LARGE_REDUCE_ROWS) {
+    if effort.large && wanted(&reduce_rows::LARGE_NAMES) {
         progress("reduce of 1 GB");
         rows.extend(reduce_rows::large(effort).await?);
     }
@@ -212,18 +218,19 @@ async fn measure_torch(
     measure_loans(options, &small, Some(code), folder, rows).await
 }
 
-/// What large replicas cost without anything happening, and where slots come and go.
+/// What large replicas cost without anything happening, where slots come and go, and what their checkpoints do.
 async fn measure_sizes(
     options: &BenchOptions<'_>,
     code: Option<&TorchCode>,
     folder: &Path,
     rows: &mut Vec<Row>,
 ) -> Result<(), HarnessError> {
+    let (effort, wanted) = (options.effort, |name: &str| options.wants(&[name]));
     for (model, names) in growth_rows::models(code).zip(size_rows::NAMES) {
-        if options.effort.large && options.wants(&names) {
+        if effort.large && options.wants(&names) {
             progress("steps and memory of large replicas");
             let sized = size_rows::Sized { model, names };
-            rows.extend(size_rows::rows(folder, &sized, options.effort, |name| options.wants(&[name])).await?);
+            rows.extend(size_rows::rows(folder, &sized, effort, wanted).await?);
         }
     }
     Ok(())

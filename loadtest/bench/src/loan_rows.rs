@@ -3,8 +3,10 @@
 //! boundary between steps.
 
 use crate::Effort;
+use crate::goal::{self, Goal};
 use crate::row::{Row, Times, number};
 use crate::spans::Receiver;
+use crate::spread::Compared;
 use crate::subject::Subject;
 use gateway_api::{NameSlots, PublishDemand};
 use gateway_client::Client;
@@ -12,7 +14,7 @@ use loadtest_harness::HarnessError;
 use loadtest_harness::LOCAL_FLEET;
 use loadtest_harness::release::{occupied, until_free};
 use loadtest_harness::service::{Service, fresh_topics, hang_process, kill_process};
-use loadtest_harness::watched_job::{Growth, WatchedJob};
+use loadtest_harness::watched_job::{Switch, WatchedJob};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use workers_agent_client::AgentClient;
@@ -28,20 +30,23 @@ macro_rules! names {
             concat!("pause at scale out", $size),
             concat!("kill -9 to training again", $size),
             concat!("hung executor to training again", $size),
+            concat!("steps lost", $size),
         ]
     };
 }
 
 /// Names of the rows of a small job.
-pub const NAMES: [&str; 7] = names!("");
+pub const NAMES: [&str; 8] = names!("");
 /// Names of the rows of jobs of the first sizes of `growth_rows.rs`.
-pub const LARGE_NAMES: [[&str; 7]; 2] = [names!(", replica of 106 MB"), names!(", replica of 655 MB")];
+pub const LARGE_NAMES: [[&str; 8]; 2] = [names!(", replica of 106 MB"), names!(", replica of 655 MB")];
 /// Slots of the service of a small job, and its logical workers.
 pub const SLOTS: u16 = 4;
 /// The same of a large one.
 pub const LARGE_SLOTS: u16 = crate::growth_rows::WORKERS;
 /// Steps between two disturbances.
 const STEPS_BETWEEN: u64 = 5;
+/// Of a small job, whose steps are too short for each to be seen: enough for some to be.
+const SHORT_STEPS_BETWEEN: u64 = 40;
 /// Kills of one job: the controller waits longer and longer before it replaces what keeps failing.
 const KILLS: usize = 3;
 /// Executors of one job that are made to hang; each is noticed after seconds only.
@@ -58,7 +63,7 @@ pub struct Lent<'a> {
     /// Slots of its service; a demand takes half of them away.
     pub slots: u16,
     /// What the rows are called.
-    pub names: [&'static str; 7],
+    pub names: [&'static str; 8],
 }
 
 impl Lent<'_> {
@@ -69,9 +74,9 @@ impl Lent<'_> {
     /// How many undisturbed steps are read, and how often slots go and come.
     fn repetitions(&self, effort: Effort) -> (usize, usize) {
         if self.is_large() {
-            (effort.pick(12, 40), effort.pick(4, 10))
+            (effort.pick(12, 40), effort.pick(5, 10))
         } else {
-            (effort.pick(60, 200), effort.pick(4, 20))
+            (effort.pick(60, 200), effort.pick(5, 20))
         }
     }
 }
@@ -96,43 +101,82 @@ pub async fn rows(folder: &Path, lent: &Lent<'_>, log: Option<&str>, effort: Eff
     watched.until_steps(4 * STEPS_BETWEEN).await?;
     let (samples, rounds) = lent.repetitions(effort);
     let step = undisturbed(&client, &job.id, samples).await?;
-    let mut cycles = Cycles { client: &client, agent: &agent, slots, rounds, grown_ms: Vec::new() };
-    let begun = watched.growths().len();
+    let steps_between = if lent.is_large() { STEPS_BETWEEN } else { SHORT_STEPS_BETWEEN };
+    let mut cycles = Cycles { client: &client, agent: &agent, slots, rounds, steps_between, grown_ms: Vec::new() };
+    let begun = watched.switches().len();
     let by_demand = cycles.by_demand(&mut watched).await?;
     let by_take_back = cycles.by_take_back(&mut watched).await?;
     let by_hang = cycles.by_loss(&mut watched, HANGS, hang_process).await?;
     let by_kill = cycles.by_loss(&mut watched, KILLS, kill_process).await?;
-    let growing = Times::of_ms(watched.growths()[begun..].iter().map(|growth| beyond_later(growth, &step)).collect());
-    let shrinking = Times::of_ms(watched.pauses_in_ms());
+    let switched = watched.switches()[begun..].to_vec();
+    let lost = watched.steps_lost();
     drop(watched);
     client.cancel(&job.id).await?;
     service.stop().await?;
-    let against_step = |name, times: &Times, what: &str| Row {
+    let against_step = |name, times: &Times, to_be: Option<Goal>, what: &str| Row {
         name,
         value: times.at(0.99),
         unit: "ms p99",
         baseline_name: "ms an undisturbed step",
         baseline: step.median(),
+        goal: to_be.map(|to_be| to_be.of_each(times, step.median(), None)),
         note: format!("{what}{}", times.spread()),
     };
-    let (grown, taken) = (Times::of_ms(cycles.grown_ms), slots / 2);
-    let [demand, take_back, lent_to_steps, scale_in, scale_out, kill, hang] = names;
+    let (grown, taken) = (Times::of_ms(std::mem::take(&mut cycles.grown_ms)), slots / 2);
+    let [demand, take_back, lent_to_steps, scale_in, scale_out, kill, hang, steps_lost] = names;
     Ok(vec![
-        against_step(demand, &by_demand, &format!("step {}; ", step.spread())),
-        against_step(take_back, &by_take_back, ""),
-        against_step(lent_to_steps, &grown, &format!("{taken} at once; ")),
-        against_step(scale_in, &shrinking, "beyond a step of before; "),
-        against_step(
-            scale_out,
-            &growing,
-            &format!(
-                "the first step of all beyond the middle one of those after it; p50 at most {} at 95 %; ",
-                number(growing.median_at_most())
-            ),
-        ),
-        against_step(kill, &by_kill, ""),
-        against_step(hang, &by_hang, "SIGSTOP; "),
+        against_step(demand, &by_demand, Some(goal::GIVEN_BACK), &format!("step {}; ", step.spread())),
+        against_step(take_back, &by_take_back, Some(goal::GIVEN_BACK), ""),
+        against_step(lent_to_steps, &grown, None, &format!("{taken} at once; ")),
+        scaled_in(scale_in, &switched),
+        scaled_out(scale_out, &switched, &step),
+        against_step(kill, &by_kill, Some(goal::AFTER_A_KILL), ""),
+        against_step(hang, &by_hang, Some(goal::AFTER_SILENCE), "SIGSTOP; "),
+        Row {
+            name: steps_lost,
+            value: lost as f64,
+            unit: "steps",
+            baseline_name: "slots taken back, executors lost",
+            baseline: (rounds * usize::from(taken) + rounds + HANGS + KILLS) as f64,
+            goal: Some(goal::NONE.counted(lost as f64, 0.0)),
+            note: "done when they happened, and done again".to_owned(),
+        },
     ])
+}
+
+/// The first step of who stays, against the spread of those after it.
+fn scaled_in(name: &'static str, switched: &[Switch]) -> Row {
+    let of_them = || switched.iter().filter(|switch| !switch.is_growth && switch.later_ms.len() > 1);
+    let compared: Vec<Compared> = of_them().filter_map(|it| Compared::new(it.first_ms, &it.later_ms)).collect();
+    let pauses = Times::of_ms(compared.iter().map(|it| it.beyond_middle_ms).collect());
+    Row {
+        name,
+        value: pauses.median(),
+        unit: "ms p50, beyond the middle one after it",
+        baseline_name: "ms by which the longest one after it is",
+        baseline: Times::of_ms(compared.iter().map(|it| it.spread_ms).collect()).median(),
+        goal: Some(goal::NO_MORE.of_ratios(&Times::of_ms(compared.iter().map(|it| it.of_spread(0.0)).collect()))),
+        note: format!("the first step of who stays; {}", pauses.spread()),
+    }
+}
+
+/// The first step of all, against those after it.
+fn scaled_out(name: &'static str, switched: &[Switch], step: &Times) -> Row {
+    let growths = switched.iter().filter(|switch| switch.is_growth);
+    let pauses = Times::of_ms(growths.map(|growth| beyond_later(growth, step)).collect());
+    Row {
+        name,
+        value: pauses.median(),
+        unit: "ms p50, beyond the middle one after it",
+        baseline_name: "ms an undisturbed step",
+        baseline: step.median(),
+        goal: Some(goal::ADDED.of_middle(&pauses, step)),
+        note: format!(
+            "the first step of all; at most {} at 95 %; {}",
+            number(pauses.median_at_most()),
+            pauses.spread()
+        ),
+    }
 }
 
 /// Where the time of a reclaim goes: the same again with a service that exports its spans, since that costs a little too.
@@ -154,7 +198,8 @@ pub async fn hops(
     watched.until_members(SLOTS).await?;
     watched.until_steps(STEPS_BETWEEN).await?;
     let (slots, rounds) = (SLOTS, effort.pick(10, 50));
-    let mut cycles = Cycles { client: &client, agent: &agent, slots, rounds, grown_ms: Vec::new() };
+    let (steps_between, grown_ms) = (STEPS_BETWEEN, Vec::new());
+    let mut cycles = Cycles { client: &client, agent: &agent, slots, rounds, steps_between, grown_ms };
     cycles.by_demand(&mut watched).await?;
     let budget = receiver.budget(cycles.rounds).await;
     drop(watched);
@@ -163,7 +208,7 @@ pub async fn hops(
 }
 
 /// How much longer the first step of all was than those after it, in milliseconds: the machine of a minute ago is another one. Than an undisturbed one where none was told.
-fn beyond_later(growth: &Growth, undisturbed: &Times) -> f64 {
+fn beyond_later(growth: &Switch, undisturbed: &Times) -> f64 {
     let later = Times::of_ms(growth.later_ms.clone());
     growth.first_ms - if growth.later_ms.is_empty() { undisturbed.median() } else { later.median() }
 }
@@ -193,6 +238,7 @@ struct Cycles<'a> {
     /// Of the service, all of them the job's but for what is taken.
     slots: u16,
     rounds: usize,
+    steps_between: u64,
     /// From lending half of them again to the first steps with them, in milliseconds.
     grown_ms: Vec<f64>,
 }
@@ -207,14 +253,15 @@ impl Cycles<'_> {
         let (mut times_ms, needed) = (Vec::new(), self.slots / 2);
         for _ in 0..self.rounds {
             let before = occupied(&self.agent.slots().await?);
+            watched.disturbed();
             let accepted = self.demand(needed.into()).await?;
             times_ms.extend(until_free(self.agent, &before, needed.into(), accepted).await?);
             watched.until_members(self.slots - needed).await?;
-            watched.until_steps(STEPS_BETWEEN).await?;
+            watched.until_steps(self.steps_between).await?;
             let lent = self.demand(0).await?;
             watched.until_members(self.slots).await?;
             self.grown_ms.push(lent.elapsed().as_secs_f64() * 1e3);
-            watched.until_steps(STEPS_BETWEEN).await?;
+            watched.until_steps(self.steps_between).await?;
         }
         Ok(Times::of_ms(times_ms))
     }
@@ -223,13 +270,14 @@ impl Cycles<'_> {
         let mut times_ms = Vec::new();
         for _ in 0..self.rounds {
             let slots = self.agent.slots().await?;
+            watched.disturbed();
             let Some(slot) = slots.iter().rev().find(|s| s.executor.is_some()) else {
                 return Err(HarnessError::plain("no slot is in use"));
             };
             let freed = self.agent.take_back(std::slice::from_ref(&slot.slot), None).await?;
             times_ms.extend(freed.iter().map(|f| f.elapsed_ms as f64));
             watched.until_members(self.slots - 1).await?;
-            watched.until_steps(STEPS_BETWEEN).await?;
+            watched.until_steps(self.steps_between).await?;
             self.client.offer(LOCAL_FLEET, &NameSlots { slots: vec![slot.slot.clone()] }).await?;
             self.until_whole(watched).await?;
         }
@@ -261,6 +309,6 @@ impl Cycles<'_> {
 
     async fn until_whole(&self, watched: &mut WatchedJob<'_>) -> Result<(), HarnessError> {
         watched.until_members(self.slots).await?;
-        watched.until_steps(STEPS_BETWEEN).await
+        watched.until_steps(self.steps_between).await
     }
 }

@@ -36,6 +36,7 @@ pub async fn embedded(folder: &Path, effort: Effort) -> Result<Vec<Row>, Harness
             unit: "ms",
             baseline_name,
             baseline: sync.median(),
+            goal: None,
             note: one.spread(),
         },
         Row {
@@ -44,6 +45,7 @@ pub async fn embedded(folder: &Path, effort: Effort) -> Result<Vec<Row>, Harness
             unit: "ms",
             baseline_name,
             baseline: sync.median(),
+            goal: None,
             note: format!("mean of {many}: {:.0} a second", 1e3 / each),
         },
     ])
@@ -78,6 +80,7 @@ pub async fn kafka(url: &str, effort: Effort) -> Result<Vec<Row>, HarnessError> 
             unit: "ms",
             baseline_name,
             baseline: bare_one.median(),
+            goal: None,
             note: one.spread(),
         },
         Row {
@@ -86,6 +89,7 @@ pub async fn kafka(url: &str, effort: Effort) -> Result<Vec<Row>, HarnessError> 
             unit: "ms",
             baseline_name,
             baseline: bare_each,
+            goal: None,
             note: format!("mean of {many}: {:.0} a second", 1e3 / each),
         },
     ])

@@ -1,4 +1,4 @@
-//! A service with one slot, on which jobs are run to their end one after the other: how long their steps take, and what of processor and memory.
+//! A service with a slot or a few, on which jobs are run to their end one after the other: how long their steps take, and what of processor and memory.
 
 use crate::processor::GroupUse;
 use crate::row::Times;
@@ -18,30 +18,41 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
 pub const WARM_SHARE: u64 = 10;
 
 /// What was seen of a job.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Seen {
     /// Step time over its best second.
     pub best_ms: f64,
-    /// Processor time of a step, of executor and Python together.
+    /// Processor time of a step, of all executors and their Python together.
     pub processor_ms: f64,
-    /// Most memory of both.
+    /// Most memory of both; of several executors, of the one that has most.
     pub memory_mb: f64,
-    /// How long a step waited for its rows.
-    pub data_wait_ms: f64,
+    /// How long steps waited for their rows, as far as they were told.
+    pub data_waits_ms: Vec<f64>,
 }
 
-/// A service with one slot.
-pub struct OneSlot {
+/// A service with a few slots.
+pub struct Slots {
     service: Service,
     client: Client,
     agent: AgentClient,
 }
 
-impl OneSlot {
-    /// One that can run such jobs.
-    pub async fn start(subject: &Subject, folder: &Path) -> Result<Self, HarnessError> {
+impl Slots {
+    /// One with one slot that can run such jobs.
+    pub async fn one(subject: &Subject, folder: &Path) -> Result<Self, HarnessError> {
+        Self::start(subject, folder, 1, None).await
+    }
+
+    /// One with so many slots, whose executors come by each other's gradients as this says.
+    pub async fn start(
+        subject: &Subject,
+        folder: &Path,
+        slots: u16,
+        memory: Option<&str>,
+    ) -> Result<Self, HarnessError> {
         // Several logical workers are compared with a plain loop, which has one processor.
-        let options = subject.service(folder, 1)?.with("--threads-per-slot", Some("1"));
+        let options =
+            subject.service(folder, slots)?.with("--threads-per-slot", Some("1")).with("--gradient-memory", memory);
         let service = Service::start(options).await?;
         let (client, agent) = (service.client()?, service.agent()?);
         Ok(Self { service, client, agent })
@@ -66,19 +77,20 @@ impl OneSlot {
                     return Err(HarnessError::plain(format!("the bench's job ended as {}: {why}", now.phase)));
                 };
                 let processor_ms = (used_to.saturating_sub(used_from)).as_secs_f64() * 1e3 / (to - from).max(1) as f64;
-                let data_wait_ms = Times::of_ms(data_waits_ms).median();
-                return Ok(Seen { best_ms: rows / best_rate * 1e3, processor_ms, memory_mb, data_wait_ms });
+                return Ok(Seen { best_ms: rows / best_rate * 1e3, processor_ms, memory_mb, data_waits_ms });
             }
             if let Some(progress) = now.progress.filter(|p| p.step > steps / WARM_SHARE && p.step < steps) {
                 best_rate = best_rate.max(progress.samples_per_second);
                 data_waits_ms.push(progress.data_wait_us.unwrap_or(0) as f64 / 1e3);
                 let slots = self.agent.slots().await?;
-                if let Some(leader) = slots.iter().find_map(|slot| slot.pid) {
-                    let used = GroupUse::of(leader, memory);
-                    memory_mb = memory_mb.max(used.memory_bytes as f64 / 1e6);
+                let used: Vec<GroupUse> =
+                    slots.iter().filter_map(|slot| slot.pid).map(|pid| GroupUse::of(pid, memory)).collect();
+                if !used.is_empty() {
+                    memory_mb = used.iter().map(|used| used.memory_bytes as f64 / 1e6).fold(memory_mb, f64::max);
+                    let processor = used.iter().map(|used| used.processor).sum();
                     // Only where the step is news: an old one with today's processor time would make the last steps dear.
                     if last.is_none_or(|(step, _)| step != progress.step) {
-                        last = Some((progress.step, used.processor));
+                        last = Some((progress.step, processor));
                         first = first.or(last);
                     }
                 }
@@ -96,13 +108,18 @@ impl OneSlot {
 }
 
 /// The least disturbed of some runs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Best {
     step_ms: Vec<f64>,
     processor_ms: Vec<f64>,
 }
 
 impl Best {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self { step_ms: Vec::new(), processor_ms: Vec::new() }
+    }
+
     /// One more run.
     pub fn take(&mut self, step_ms: f64, processor_ms: f64) {
         self.step_ms.push(step_ms);
@@ -112,6 +129,12 @@ impl Best {
     /// The fastest.
     pub fn step(&self) -> f64 {
         Times::of_ms(self.step_ms.clone()).at(0.0)
+    }
+
+    /// What each run took of the run of another kind in the same turn.
+    pub fn of_turns(&self, other: &Self, times: f64) -> Times {
+        let turns = self.step_ms.iter().zip(&other.step_ms);
+        Times::of_ms(turns.map(|(ours, theirs)| ours / (theirs * times)).collect())
     }
 
     /// The middle one.

@@ -46,7 +46,7 @@ const TICKS_PER_SECOND: u64 = 100;
 pub struct GroupUse {
     /// Processor time since they were started, of those that still run.
     pub processor: Duration,
-    /// Memory now; what several share is counted once, if all are of the group.
+    /// Memory now, but for what lies in files; what several share is counted once, if all are of the group.
     pub memory_bytes: u64,
 }
 
@@ -76,9 +76,13 @@ fn group_ticks(stat: &str, group: i32) -> Option<u64> {
     if of_group { Some(ticks(11)? + ticks(12)?) } else { None }
 }
 
-/// Memory by a process's `smaps_rollup`, in KiB.
+/// Memory by a process's `smaps_rollup`, in KiB: its own, and its part of what it shares. Not what lies in files, as libraries do: its part of that depends on whoever
+/// else runs on the machine.
 fn proportional_kib(rollup: &str) -> Option<u64> {
-    rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?.split_whitespace().next()?.parse().ok()
+    let of_kind = |kind: &str| -> Option<u64> {
+        rollup.lines().find_map(|line| line.strip_prefix(kind))?.split_whitespace().next()?.parse().ok()
+    };
+    Some(of_kind("Pss_Anon:")? + of_kind("Pss_Shmem:")?)
 }
 
 #[cfg(test)]
@@ -89,7 +93,8 @@ mod tests {
     fn a_process_counts_for_its_group() {
         let stat = "77 (py) thon) S 1 40 40 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 1 0 5 6 7";
         assert_eq!((group_ticks(stat, 40), group_ticks(stat, 77), group_ticks("", 40)), (Some(300), None, None));
-        assert_eq!(proportional_kib("55-66 ---p [rollup]\nRss: 9 kB\nPss:      1234 kB\nPss_Dirty: 5 kB"), Some(1_234));
+        let rollup = "55-66 ---p [rollup]\nRss: 9 kB\nPss: 1239 kB\nPss_Anon:   1200 kB\nPss_File: 5 kB\nPss_Shmem:  34 kB\nRss_Anon: 3 kB";
+        assert_eq!((proportional_kib(rollup), proportional_kib("Rss: 9 kB")), (Some(1_234), None));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Each member is this program again (`ebb bench-member`), so that links, buffers and scheduling are those of executors.
 
 use crate::Effort;
+use crate::goal;
 use crate::row::{Row, Times};
 use events_schema::JobId;
 use loadtest_harness::HarnessError;
@@ -16,6 +17,15 @@ use tokio::process::{Child, ChildStdout, Command};
 use workers_executor::buffers::Pool;
 use workers_executor::collective::{Group, GroupError, Memory};
 
+/// Names of the rows.
+pub const NAMES: [&str; 4] = [
+    "reduce 100 MB, 2 processes",
+    "reduce 100 MB, 4 processes",
+    "reduce 100 MB, 2 processes over TCP",
+    "reduce 100 MB, 4 processes over TCP",
+];
+/// Names of the rows of 1 GB.
+pub const LARGE_NAMES: [&str; 2] = ["reduce 1 GB, 2 processes", "reduce 1 GB, 2 processes over TCP"];
 /// 100 MB of 32-bit floats.
 const ELEMENTS: usize = 25_000_000;
 /// 1 GB of them.
@@ -25,21 +35,21 @@ const KEY: [u8; 32] = *b"ebb bench: not a secret at all..";
 
 /// Through memory that members of one host share, and by copies as between hosts.
 pub async fn rows(effort: Effort) -> Result<Vec<Row>, HarnessError> {
-    let rounds = effort.pick(4, 10);
+    let rounds = effort.pick(6, 12);
+    let [two, four, two_copied, four_copied] = NAMES;
     let named = [
-        (2u16, Memory::Lent, "reduce 100 MB, 2 processes"),
-        (4, Memory::Lent, "reduce 100 MB, 4 processes"),
-        (2, Memory::Copied, "reduce 100 MB, 2 processes over TCP"),
-        (4, Memory::Copied, "reduce 100 MB, 4 processes over TCP"),
+        (2u16, Memory::Lent, two),
+        (4, Memory::Lent, four),
+        (2, Memory::Copied, two_copied),
+        (4, Memory::Copied, four_copied),
     ];
     of_size(ELEMENTS, rounds, &named).await
 }
 
 /// The same of 1 GB, between two: 7 GB of memory.
 pub async fn large(effort: Effort) -> Result<Vec<Row>, HarnessError> {
-    let named =
-        [(2u16, Memory::Lent, "reduce 1 GB, 2 processes"), (2, Memory::Copied, "reduce 1 GB, 2 processes over TCP")];
-    of_size(LARGE_ELEMENTS, effort.pick(4, 10), &named).await
+    let named = [(2u16, Memory::Lent, LARGE_NAMES[0]), (2, Memory::Copied, LARGE_NAMES[1])];
+    of_size(LARGE_ELEMENTS, effort.pick(6, 12), &named).await
 }
 
 async fn of_size(
@@ -49,6 +59,7 @@ async fn of_size(
 ) -> Result<Vec<Row>, HarnessError> {
     let mut rows = Vec::new();
     for &(members, memory, name) in named {
+        let to_be = if memory == Memory::Lent { goal::SUM_LENT } else { goal::SUM_COPIED };
         let copies = copies_at_once(elements, rounds, members);
         let times = between_processes(members, memory, elements, rounds).await?;
         rows.push(Row {
@@ -57,6 +68,7 @@ async fn of_size(
             unit: "ms",
             baseline_name: "ms as many memory copies at once",
             baseline: copies.median(),
+            goal: Some(to_be.of_middle(&times, &copies)),
             note: times.spread(),
         });
     }
@@ -64,7 +76,7 @@ async fn of_size(
 }
 
 /// How long each of so many copies takes that are begun together.
-fn copies_at_once(elements: usize, rounds: usize, copies: u16) -> Times {
+pub fn copies_at_once(elements: usize, rounds: usize, copies: u16) -> Times {
     let together = Barrier::new(usize::from(copies));
     let copy_all = || {
         let (from, mut to) = (vec![1.0f32; elements], vec![0.0f32; elements]);
@@ -73,7 +85,7 @@ fn copies_at_once(elements: usize, rounds: usize, copies: u16) -> Times {
             let begun = Instant::now();
             to.copy_from_slice(std::hint::black_box(&from));
             std::hint::black_box(&to);
-            begun.elapsed()
+            begun.elapsed().as_secs_f64() * 1e3
         };
         // The first one pays for the pages.
         copy();
@@ -81,7 +93,7 @@ fn copies_at_once(elements: usize, rounds: usize, copies: u16) -> Times {
     };
     std::thread::scope(|scope| {
         let running: Vec<_> = (0..copies).map(|_| scope.spawn(copy_all)).collect();
-        Times::of(running.into_iter().filter_map(|copies| copies.join().ok()).flatten())
+        longest_of_rounds(running.into_iter().filter_map(|copies| copies.join().ok()).collect())
     })
 }
 
@@ -115,13 +127,20 @@ async fn between_processes(
     let mut times_ms = Vec::new();
     for member in &mut running {
         let said = said(member).await?;
-        times_ms.extend(said["round_ms"].as_array().into_iter().flatten().filter_map(Value::as_f64));
+        times_ms.push(said["round_ms"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect());
     }
     for (child, _) in &mut running {
         // All have what they need: the end of its input lets a member go.
         child.wait().await.map_err(|e| HarnessError::local("a member of the bench was not seen to end", e))?;
     }
-    Ok(Times::of_ms(times_ms))
+    Ok(longest_of_rounds(times_ms))
+}
+
+/// Of each round the longest: what several do at once is one figure.
+fn longest_of_rounds(each_ms: Vec<Vec<f64>>) -> Times {
+    let rounds = each_ms.iter().map(Vec::len).min().unwrap_or(0);
+    let longest = |round: usize| each_ms.iter().map(|times_ms| times_ms[round]).fold(0.0, f64::max);
+    Times::of_ms((0..rounds).map(longest).collect())
 }
 
 fn start(member: u16, members: u16, memory: Memory, elements: usize, rounds: usize) -> Result<Process, HarnessError> {

@@ -1,5 +1,6 @@
 //! One figure and what it is compared with.
 
+use crate::goal::{Judged, SURE};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ pub struct Row {
     pub baseline_name: &'static str,
     /// How much that was, in `unit`.
     pub baseline: f64,
+    /// What it is to be, if it is to be anything, and whether it is.
+    pub goal: Option<Judged>,
     /// What else is worth knowing: spread, sizes.
     pub note: String,
 }
@@ -36,6 +39,7 @@ impl Row {
             self.unit.to_owned(),
             format!("{} {}", number(self.baseline), self.baseline_name),
             format!("{:.2}", self.ratio()),
+            self.goal.map(|goal| goal.cell(self.baseline)).unwrap_or_default(),
             self.note.clone(),
         ]
     }
@@ -43,12 +47,12 @@ impl Row {
     /// For programs.
     #[must_use]
     pub fn json(&self) -> Value {
-        json!({"name": self.name, "value": self.value, "unit": self.unit, "baseline_name": self.baseline_name, "baseline": self.baseline, "ratio": self.ratio(), "note": self.note})
+        json!({"name": self.name, "value": self.value, "unit": self.unit, "baseline_name": self.baseline_name, "baseline": self.baseline, "ratio": self.ratio(), "goal": self.goal.map(|goal| goal.json(self.baseline)), "note": self.note})
     }
 }
 
 /// Headings of [`Row::cells`].
-pub const HEADINGS: [&str; 6] = ["NAME", "VALUE", "UNIT", "BASELINE", "RATIO", "NOTE"];
+pub const HEADINGS: [&str; 7] = ["NAME", "VALUE", "UNIT", "BASELINE", "RATIO", "GOAL", "NOTE"];
 
 /// Three digits that matter.
 pub fn number(value: f64) -> String {
@@ -91,20 +95,46 @@ impl Times {
         self.at(0.5)
     }
 
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = f64> + '_ {
+        self.0.iter().copied()
+    }
+
     /// What the middle of all times that there could be is at most, at 95 %, whatever they are like: the k-th smallest, where fewer than k of n are below a middle that often.
     #[must_use]
     pub fn median_at_most(&self) -> f64 {
+        self.bound(self.iter()).unwrap_or(f64::INFINITY)
+    }
+
+    /// What it is at least.
+    #[must_use]
+    pub fn median_at_least(&self) -> f64 {
+        self.bound(self.iter().rev()).unwrap_or(f64::NEG_INFINITY)
+    }
+
+    fn bound(&self, from_the_far_side: impl Iterator<Item = f64>) -> Option<f64> {
         let count = self.0.len() as i32;
-        let mut ways = 0.5_f64.powi(count);
-        let mut below = 0.0;
-        for (at, time) in self.0.iter().enumerate() {
+        let (mut ways, mut below) = (0.5_f64.powi(count), 0.0);
+        for (at, time) in from_the_far_side.enumerate() {
             below += ways;
-            if below >= 0.95 {
-                return *time;
+            if below >= SURE {
+                return Some(time);
             }
             ways *= (f64::from(count) - at as f64) / (at as f64 + 1.0);
         }
-        f64::INFINITY
+        None
     }
 
     /// `p50 …, p99 …, max … of n`.
@@ -123,6 +153,7 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::goal::Goal;
 
     #[test]
     fn times_are_ranked() {
@@ -137,12 +168,17 @@ mod tests {
         assert_eq!(times(13).median_at_most(), 10.0, "P(Bin(13, 1/2) ≤ 9) = 0.954");
         assert_eq!(times(20).median_at_most(), 15.0, "P(Bin(20, 1/2) ≤ 14) = 0.979, ≤ 13: 0.942");
         assert_eq!(times(4).median_at_most(), f64::INFINITY, "four times tell too little");
+        assert_eq!((times(13).median_at_least(), times(4).median_at_least()), (4.0, f64::NEG_INFINITY));
     }
 
     #[test]
     fn a_ratio_is_value_over_baseline() {
-        let row = Row { name: "x", value: 3.0, unit: "ms", baseline_name: "y", baseline: 2.0, note: String::new() };
+        let goal = Some(Goal::at_most(&[(1.0, 0.0)]).counted(3.0, 2.0));
+        let row =
+            Row { name: "x", value: 3.0, unit: "ms", baseline_name: "y", baseline: 2.0, goal, note: String::new() };
         assert_eq!(row.ratio(), 1.5);
-        assert_eq!(row.cells(), ["x", "3.00", "ms", "2.00 y", "1.50", ""]);
+        assert_eq!(row.cells(), ["x", "3.00", "ms", "2.00 y", "1.50", "≤ 1 × = 2.00: not met", ""]);
+        assert_eq!(row.json()["goal"]["verdict"], "not met");
+        assert_eq!(Row { goal: None, ..row }.json()["goal"], Value::Null);
     }
 }

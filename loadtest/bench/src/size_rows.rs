@@ -2,9 +2,10 @@
 //! memory of both. Then slots come and go under one of them, as they do where a fleet lends them: what it trains, against what its slots could have.
 
 use crate::Effort;
+use crate::goal;
 use crate::growth_rows::{LargeModel, WORKERS, demand};
-use crate::one_slot::{Best, OneSlot, WARM_SHARE};
-use crate::row::{Row, number};
+use crate::one_slot::{Best, Slots, WARM_SHARE};
+use crate::row::{Row, Times, number};
 use crate::step_rows::best_window_ms;
 use gateway_client::Client;
 use loadtest_harness::HarnessError;
@@ -23,19 +24,20 @@ macro_rules! names {
             concat!("memory, 1 logical worker", $size),
             concat!("memory, 4 logical workers", $size),
             concat!("slots that come and go", $size),
+            concat!("wait for data", $size),
         ]
     };
 }
 
 /// Names of the rows, for the first sizes of `growth_rows.rs`.
-pub const NAMES: [[&str; 5]; 2] = [names!(", replica of 106 MB"), names!(", replica of 655 MB")];
+pub const NAMES: [[&str; 6]; 2] = [names!(", replica of 106 MB"), names!(", replica of 655 MB")];
 
 /// Logical workers of the jobs that have many.
 const MANY: u16 = 4;
 /// Longest wait for any one thing: hundreds of megabytes are initialized, sent and copied.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-/// Times that slots come or go.
-const PHASES: u32 = 4;
+/// Times that slots come or go, of a quick run and of a full one: an odd and an even one together are one figure, and five of them the least that a verdict needs.
+const PHASES: [u32; 2] = [4, 10];
 /// Share of a phase at its beginning that does not count for its usual speed: who has come starts, follows and comes in then.
 const SETTLING_SHARE: u32 = 3;
 /// How often steps are counted while slots come and go.
@@ -46,7 +48,7 @@ pub struct Sized<'a> {
     /// The model.
     pub model: LargeModel<'a>,
     /// What its rows are called.
-    pub names: [&'static str; 5],
+    pub names: [&'static str; 6],
 }
 
 /// All rows of a size that are wanted.
@@ -59,7 +61,7 @@ pub async fn rows(
     let folder = folder.join(sized.names[0].replace([' ', ','], "-"));
     std::fs::create_dir_all(&folder).map_err(|e| HarnessError::local("the bench's folder cannot be made", e))?;
     let mut rows = Vec::new();
-    if sized.names[..2].iter().any(|name| wanted(name)) {
+    if sized.names[..2].iter().chain(&sized.names[5..]).any(|name| wanted(name)) {
         rows.extend(steps(&folder, sized, effort).await?);
     }
     if sized.names[2..4].iter().any(|name| wanted(name)) {
@@ -72,15 +74,17 @@ pub async fn rows(
 }
 
 /// Each kind of loop has its turn in every round, so that a slower spell of the machine meets all.
-async fn steps(folder: &Path, sized: &Sized<'_>, effort: Effort) -> Result<[Row; 2], HarnessError> {
-    let (rounds, steps) = (effort.pick(2, 5), effort.pick(20, 40));
-    let bench = OneSlot::start(&sized.model.job(1, 1), &folder.join("steps")).await?;
+async fn steps(folder: &Path, sized: &Sized<'_>, effort: Effort) -> Result<[Row; 3], HarnessError> {
+    let (rounds, steps) = (goal::TURNS, effort.pick(12, 40));
+    let bench = Slots::one(&sized.model.job(1, 1), &folder.join("steps")).await?;
     let counts = [1, MANY];
-    let [mut elastic, mut plain] = [[Best::default(), Best::default()], [Best::default(), Best::default()]];
+    let [mut elastic, mut plain] = [const { [const { Best::new() }; 2] }; 2];
+    let mut waits_ms = Vec::new();
     for round in 0..rounds {
         for (at, workers) in counts.into_iter().enumerate() {
             let seen = bench.run(&sized.model.job(workers, steps), &format!("of-{workers}-{round}"), false).await?;
             elastic[at].take(seen.best_ms, seen.processor_ms);
+            waits_ms.extend(seen.data_waits_ms);
             plain[at].take(plain_step_ms(folder, &sized.model, workers, steps).await?, 0.0);
         }
     }
@@ -88,13 +92,25 @@ async fn steps(folder: &Path, sized: &Sized<'_>, effort: Effort) -> Result<[Row;
     let row = |at: usize, baseline_name, note: String| {
         let (value, baseline) = (elastic[at].step(), plain[at].step());
         let note = format!("best second of {rounds} runs in turns, {:+.1} ms{note}", value - baseline);
-        Row { name: sized.names[at], value, unit: "ms", baseline_name, baseline, note }
+        let goal = Some(goal::LIKE_PLAIN.of_ratios(&elastic[at].of_turns(&plain[at], 1.0)));
+        Row { name: sized.names[at], value, unit: "ms", baseline_name, baseline, goal, note }
     };
     // One update is made for all of them, so that as many times one is more than they may take.
     let as_many = number(f64::from(MANY) * elastic[0].step());
+    let waits = Times::of_ms(waits_ms);
+    let waiting = Row {
+        name: sized.names[5],
+        value: waits.median(),
+        unit: "ms",
+        baseline_name: "ms a step",
+        baseline: elastic[0].step(),
+        goal: Some(goal::NO_WAIT.of_each(&waits, elastic[0].step(), None)),
+        note: format!("1 and {MANY} workers; {}", waits.spread()),
+    };
     Ok([
         row(0, "ms the same in a plain loop", String::new()),
         row(1, "ms a plain loop of as many batches", format!("; {MANY} workers; as many times one: {as_many} ms")),
+        waiting,
     ])
 }
 
@@ -117,18 +133,20 @@ async fn plain_step_ms(folder: &Path, model: &LargeModel<'_>, workers: u16, step
 
 /// The processes of an executor, less those of a model with next to no gradient, against what replica and gradients need.
 async fn memory(folder: &Path, sized: &Sized<'_>, effort: Effort) -> Result<Vec<Row>, HarnessError> {
-    let bench = OneSlot::start(&sized.model.job(1, 1), &folder.join("memory")).await?;
-    let framework = bench.run(&sized.model.small(effort.pick(2_000, 4_000)), "framework", true).await?.memory_mb;
+    let bench = Slots::one(&sized.model.job(1, 1), &folder.join("memory")).await?;
+    let framework = bench.run(&sized.model.small(1, effort.pick(2_000, 4_000)), "framework", true).await?.memory_mb;
     let mut rows = Vec::new();
     for (name, workers) in sized.names[2..4].iter().zip([1, MANY]) {
         let seen = bench.run(&sized.model.job(workers, effort.pick(15, 30)), &format!("of-{workers}"), true).await?;
         let (gradient_mb, replica_mb) = sized.model.megabytes();
+        let needed_mb = replica_mb + (3.0 + f64::from(workers).log2().ceil()) * gradient_mb;
         rows.push(Row {
             name,
             value: seen.memory_mb - framework,
             unit: "MB",
             baseline_name: "MB: R + 3 G + ⌈log2 n⌉ G",
-            baseline: replica_mb + (3.0 + f64::from(workers).log2().ceil()) * gradient_mb,
+            baseline: needed_mb,
+            goal: Some(goal::NO_MORE.counted(seen.memory_mb - framework, needed_mb)),
             note: format!(
                 "most seen, G = {} MB, R = {} MB; beside it {} MB of a model with next to no gradient",
                 number(gradient_mb),
@@ -162,22 +180,30 @@ async fn come_and_go(folder: &Path, sized: &Sized<'_>, effort: Effort) -> Result
     drop(watched);
     let length = effort.pick(Duration::from_secs(60), Duration::from_secs(150));
     let mut phases = Vec::new();
-    for phase in 0..PHASES {
+    let count = effort.pick(PHASES[0], PHASES[1]);
+    for phase in 0..count {
         demand(&client, phase % 2 * (u32::from(WORKERS) - 1)).await?;
         phases.push(during(&client, &submitted.id, length).await?);
     }
     service.stop().await?;
     let trained: f64 = phases.iter().map(|phase| phase.steps).sum();
     let ideal: f64 = phases.iter().map(|phase| phase.usual_per_s * phase.seconds).sum();
-    let each = phases.iter().map(|of| format!("{:.1} %", of.steps / (of.usual_per_s * of.seconds) * 100.0));
+    let ideal_of = |of: &Phase| of.usual_per_s * of.seconds;
+    let each = phases.iter().map(|of| format!("{:.1} %", of.steps / ideal_of(of) * 100.0));
+    // Members who come and members who go cost differently, so that one of each counts as one figure.
+    let pairs = phases
+        .chunks_exact(2)
+        .map(|pair| pair.iter().map(|of| of.steps).sum::<f64>() / pair.iter().map(ideal_of).sum::<f64>());
+    let goal = Some(goal::ALMOST_ALL.of_ratios(&Times::of_ms(pairs.collect())));
     Ok(Row {
         name: sized.names[4],
         value: trained,
         unit: "steps",
         baseline_name: "steps at each phase's usual speed",
         baseline: ideal,
+        goal,
         note: format!(
-            "{PHASES} phases of {} s on two slots and on one in turn: {}; a usual speed is that of a phase's last two thirds",
+            "{count} phases of {} s on two slots and on one in turn: {}; a usual speed is that of a phase's last two thirds",
             length.as_secs(),
             each.collect::<Vec<_>>().join(", ")
         ),

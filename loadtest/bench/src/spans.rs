@@ -139,6 +139,7 @@ impl Budget {
                 unit: "ms p50",
                 baseline_name: "ms the whole reclaim",
                 baseline: whole.median(),
+                goal: None,
                 note: format!("{}; the whole {}", times.spread(), whole.spread()),
             }
         };

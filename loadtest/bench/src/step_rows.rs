@@ -2,6 +2,8 @@
 //! executor against as many separate runs, and two executors of one host against one that does the same alone.
 
 use crate::Effort;
+use crate::goal;
+use crate::one_slot::Best;
 use crate::row::Row;
 use crate::subject::Subject;
 use gateway_client::Client;
@@ -30,42 +32,45 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 /// All rows. Each kind of loop has its turn in every round, so that a slower spell of the machine meets all; the best second of
 /// each is the least disturbed one.
 pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
-    let (rounds, steps) = (effort.pick(2, 5), effort.pick(2_000, 4_000));
+    let (rounds, steps) = (goal::TURNS, effort.pick(2_000, 4_000));
     let subject = |workers: u16| native(workers, steps / u64::from(workers));
     let service = Service::start(subject(1).service(&folder.join("step-service"), 1)?).await?;
     let pair = Service::start(subject(PAIR).service(&folder.join("pair-service"), PAIR)?).await?;
     let (client, pair_client) = (service.client()?, pair.client()?);
-    let [mut one, mut many, mut two, mut plain] = [f64::INFINITY; 4];
+    let [mut one, mut many, mut two, mut plain] = [const { Best::new() }; 4];
     for round in 0..rounds {
-        one = one.min(elastic_step_ms(&client, &subject(1), 1, round).await?);
-        many = many.min(elastic_step_ms(&client, &subject(MANY), MANY, round).await?);
-        two = two.min(elastic_step_ms(&pair_client, &together(subject(1), PAIR), PAIR, round).await?);
-        plain = plain.min(plain_step_ms(folder, &subject(1), steps).await?);
+        one.take(elastic_step_ms(&client, &subject(1), 1, round).await?, 0.0);
+        many.take(elastic_step_ms(&client, &subject(MANY), MANY, round).await?, 0.0);
+        two.take(elastic_step_ms(&pair_client, &together(subject(1), PAIR), PAIR, round).await?, 0.0);
+        plain.take(plain_step_ms(folder, &subject(1), steps).await?, 0.0);
     }
     service.stop().await?;
     pair.stop().await?;
     let elastic = Row {
         name: "elastic loop step",
-        value: one,
+        value: one.step(),
         unit: "ms",
         baseline_name: "ms the same engine in a plain loop",
-        baseline: plain,
+        baseline: plain.step(),
+        goal: Some(goal::LIKE_PLAIN.of_ratios(&one.of_turns(&plain, 1.0))),
         note: format!("best second of {rounds} runs in turns, residual network, batch {BATCH}"),
     };
     let shared = Row {
         name: "logical workers on one executor",
-        value: many,
+        value: many.step(),
         unit: "ms",
         baseline_name: "ms as many separate jobs",
-        baseline: f64::from(MANY) * one,
+        baseline: f64::from(MANY) * one.step(),
+        goal: Some(goal::LIKE_PLAIN.of_ratios(&many.of_turns(&one, f64::from(MANY)))),
         note: format!("best second of {rounds} runs in turns; {MANY} workers, a step of all"),
     };
     let apart = Row {
         name: "two executors of a host",
-        value: two,
+        value: two.step(),
         unit: "ms",
         baseline_name: "ms the same engine in a plain loop",
-        baseline: plain,
+        baseline: plain.step(),
+        goal: None,
         note: format!(
             "best second of {rounds} runs in turns; a logical worker each, which is computed at the same time"
         ),
@@ -74,7 +79,7 @@ pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessErro
 }
 
 /// The job with so many logical workers, which trains on as many executors or not at all.
-fn together(mut subject: Subject, executors: u16) -> Subject {
+pub fn together(mut subject: Subject, executors: u16) -> Subject {
     subject.document["workers"] = serde_json::json!({"min": executors, "max": executors});
     subject
 }

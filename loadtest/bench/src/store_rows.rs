@@ -76,6 +76,7 @@ async fn partition_read(store: &Store, folder: &Path, effort: Effort) -> Result<
         unit: "MB/s",
         baseline_name: "MB/s a bare file",
         baseline: rate(&raw_times),
+        goal: None,
         note: format!("{} MB of bytes in Parquet, decoded to f32 samples", bytes / 1_000_000),
     })
 }
@@ -132,6 +133,7 @@ async fn checkpoint_write(store: &Store, folder: &Path, effort: Effort) -> Resul
         unit: "ms",
         baseline_name: "ms a bare file with fsync",
         baseline: raw.median(),
+        goal: None,
         note: format!("{} MB, digests and manifest included", bytes.len() / 1_000_000),
     };
     Ok((row, last.ok_or_else(|| HarnessError::plain("no checkpoint was written"))?))
@@ -157,6 +159,7 @@ async fn checkpoint_read(store: &Store, (name, manifest): Written, effort: Effor
         unit: "ms",
         baseline_name: "ms the same objects, unchecked",
         baseline: Times::of(raw_times).median(),
+        goal: None,
         note: format!("{} MB, checked shard by shard and as a whole", manifest.shard_bytes() / 1_000_000),
     })
 }

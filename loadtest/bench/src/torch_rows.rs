@@ -2,7 +2,8 @@
 //! of both. Their executors run in a service, as users' do.
 
 use crate::Effort;
-use crate::one_slot::{Best, OneSlot, WARM_SHARE};
+use crate::goal;
+use crate::one_slot::{Best, Slots, WARM_SHARE};
 use crate::row::{Row, Times, number};
 use crate::step_rows::best_window_ms;
 use crate::torch_code::{Model, TorchCode};
@@ -37,14 +38,14 @@ pub const MEMORY_ROWS: [&str; 2] = ["memory, 1 logical worker", "memory, 4 logic
 
 /// The step rows. Each kind of loop has its turn in every round, so that a slower spell of the machine meets all.
 pub async fn steps(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
-    let bench = OneSlot::start(&code.job(SMALL, 1, 1), &folder.join("torch-steps")).await?;
-    let sizes = [(SMALL, effort.pick(800, 2_000)), (MIDDLE, effort.pick(200, 500)), (LARGE, effort.pick(12, 30))];
-    let rounds = effort.pick(2, 5);
+    let bench = Slots::one(&code.job(SMALL, 1, 1), &folder.join("torch-steps")).await?;
+    let sizes = [(SMALL, effort.pick(400, 2_000)), (MIDDLE, effort.pick(100, 500)), (LARGE, effort.pick(12, 30))];
+    let rounds = goal::TURNS;
     let mut rows = Vec::new();
-    let (mut one, mut many) = (Best::default(), Best::default());
+    let (mut one, mut many) = (Best::new(), Best::new());
     let mut waits_ms = Vec::new();
     for (index, (name, (model, steps))) in STEP_ROWS.into_iter().zip(sizes).enumerate() {
-        let (mut ours, mut plain) = (Best::default(), Best::default());
+        let (mut ours, mut plain) = (Best::new(), Best::new());
         for round in 0..rounds {
             let key = |workers: u16| format!("bench-{index}-{workers}-{round}");
             let seen = bench.run(&code.job(model, 1, steps), &key(1), false).await?;
@@ -54,7 +55,7 @@ pub async fn steps(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Ve
             let times: Vec<Duration> = warm.map(|ms| Duration::from_secs_f64(ms / 1e3)).collect();
             plain.take(best_window_ms(&times), by_hand.processor_ms);
             if index == 1 {
-                waits_ms.push(seen.data_wait_ms);
+                waits_ms.extend(seen.data_waits_ms);
                 let seen = bench.run(&code.job(model, MANY, steps / u64::from(MANY)), &key(MANY), false).await?;
                 many.take(seen.best_ms, seen.processor_ms);
             }
@@ -66,13 +67,19 @@ pub async fn steps(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Ve
     }
     bench.stop().await?;
     rows.push(row(STEP_ROWS[3], &many, "ms as many times one", &one, f64::from(MANY), rounds));
+    let waits = Times::of_ms(waits_ms);
     rows.push(Row {
         name: STEP_ROWS[4],
-        value: Times::of_ms(waits_ms).median(),
+        value: waits.median(),
         unit: "ms",
         baseline_name: "ms to gather its rows",
         baseline: gathering_ms(code, MIDDLE, effort.pick(200, 500)).await?,
-        note: format!("of a step with {} rows, which a thread gathers and places before it", MIDDLE.rows),
+        goal: Some(goal::NO_WAIT.of_each(&waits, 0.0, None)),
+        note: format!(
+            "of a step with {} rows, which a thread gathers and places before it; {}",
+            MIDDLE.rows,
+            waits.spread()
+        ),
     });
     Ok(rows)
 }
@@ -94,14 +101,7 @@ async fn gathering_ms(code: &TorchCode, model: Model, steps: u64) -> Result<f64,
     Ok(Times::of(times).median())
 }
 
-fn row(
-    name: &'static str,
-    ours: &Best,
-    baseline_name: &'static str,
-    baseline: &Best,
-    times: f64,
-    rounds: usize,
-) -> Row {
+fn row(name: &'static str, ours: &Best, baseline_name: &'static str, baseline: &Best, times: f64, rounds: u32) -> Row {
     let (used, used_by_hand) = (ours.processor(), baseline.processor() * times);
     let note = format!(
         "best second of {rounds} runs in turns, {:+.0} µs; processor {} of {} ms a step ({:.3})",
@@ -110,24 +110,26 @@ fn row(
         number(used_by_hand),
         used / used_by_hand
     );
-    Row { name, value: ours.step(), unit: "ms", baseline_name, baseline: baseline.step() * times, note }
+    let goal = Some(goal::LIKE_PLAIN.of_ratios(&ours.of_turns(baseline, times)));
+    Row { name, value: ours.step(), unit: "ms", baseline_name, baseline: baseline.step() * times, goal, note }
 }
 
 /// The memory rows: executor and Python with gradients of 100 MB, less the same with next to none, against what the replica and the gradients need.
 pub async fn memory(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
-    let bench = OneSlot::start(&code.job(SMALL, 1, 1), &folder.join("torch-memory")).await?;
+    let bench = Slots::one(&code.job(SMALL, 1, 1), &folder.join("torch-memory")).await?;
     let framework = bench.run(&code.job(SMALL, 1, effort.pick(800, 2_000)), "framework", true).await?.memory_mb;
     let mut rows = Vec::new();
     for (name, workers) in MEMORY_ROWS.into_iter().zip([1, MANY]) {
         let steps = effort.pick(12, 30);
         let seen = bench.run(&code.job(LARGE, workers, steps), &format!("bench-memory-{workers}"), true).await?;
-        let joins = f64::from(workers).log2().ceil();
+        let needed_mb = (2.0 + 3.0 + f64::from(workers).log2().ceil()) * LARGE_MB;
         rows.push(Row {
             name,
             value: seen.memory_mb - framework,
             unit: "MB",
             baseline_name: "MB: R + 3 G + ⌈log2 n⌉ G",
-            baseline: (2.0 + 3.0 + joins) * LARGE_MB,
+            baseline: needed_mb,
+            goal: Some(goal::NO_MORE.counted(seen.memory_mb - framework, needed_mb)),
             note: format!(
                 "most seen, G = {} MB, R = 2 G; beside it {} MB of a model with next to no gradient",
                 number(LARGE_MB),

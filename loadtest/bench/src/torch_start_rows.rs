@@ -1,11 +1,13 @@
 //! Models in PyTorch, in this process: what an executor does before its first step, and what it does in a step while Python does nothing.
 
 use crate::Effort;
+use crate::goal;
+use crate::reduce_rows::copies_at_once;
 use crate::row::{Row, Times, number};
 use crate::torch_code::{Model, TorchCode};
 use crate::torch_rows::LARGE;
 use loadtest_harness::HarnessError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use workers_executor::plain::{ColdStart, cold_start, train_plain_steps};
 
 /// Names of the rows about starting.
@@ -49,7 +51,7 @@ pub async fn starts(code: &TorchCode, effort: Effort) -> Result<Vec<Row>, Harnes
         starts.len()
     );
     let (baseline_name, baseline) = ("ms a bare `import torch`", Times::of(imports).median());
-    Ok(vec![Row { name: START_ROWS[0], value: open, unit: "ms", baseline_name, baseline, note }])
+    Ok(vec![Row { name: START_ROWS[0], value: open, unit: "ms", baseline_name, baseline, goal: None, note }])
 }
 
 /// The rows about the executor's own part.
@@ -68,7 +70,7 @@ pub async fn own(code: &TorchCode, effort: Effort) -> Result<Vec<Row>, HarnessEr
         let all = Times::of(run.step_times.iter().skip(2).copied());
         let elements = run.replica.len() / if model.momentum > 0.0 { 2 } else { 1 };
         drop(run);
-        let copy = tokio::task::spawn_blocking(move || memory_copy(elements))
+        let copy = tokio::task::spawn_blocking(move || copies_at_once(elements, goal::TURNS as usize, 1))
             .await
             .map_err(|e| HarnessError::local("the memory copy failed", e))?;
         rows.push(Row {
@@ -77,24 +79,11 @@ pub async fn own(code: &TorchCode, effort: Effort) -> Result<Vec<Row>, HarnessEr
             unit: "ms",
             baseline_name: "ms a memory copy",
             baseline: copy.median(),
+            goal: None,
             note: format!("of a step of {} ms; {}", number(all.median()), own.spread()),
         });
     }
     Ok(rows)
-}
-
-/// Times of copying so many elements once.
-fn memory_copy(elements: usize) -> Times {
-    let (from, mut to) = (vec![1.0f32; elements], vec![0.0f32; elements]);
-    let mut times = Vec::new();
-    for _ in 0..6 {
-        let begun = Instant::now();
-        to.copy_from_slice(std::hint::black_box(&from));
-        std::hint::black_box(&to);
-        times.push(begun.elapsed());
-    }
-    // The first pays for the pages.
-    Times::of(times.into_iter().skip(1))
 }
 
 async fn in_background<T: Send + 'static>(

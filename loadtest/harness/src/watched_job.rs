@@ -122,9 +122,9 @@ impl<'a> WatchedJob<'a> {
         self.memberships.pauses_out_ms.clone()
     }
 
-    /// Steps after every growth: the first beyond later ones of as many shows what the growth cost, also where more members are faster.
-    pub fn growths(&self) -> &[Growth] {
-        &self.memberships.growths
+    /// Every growth and shrinking so far: the first step beyond later ones of as many members shows what it cost, also where more of them are faster.
+    pub fn switches(&self) -> &[Switch] {
+        &self.memberships.switches
     }
 
     /// Steps that were done and had to be done again.
@@ -175,10 +175,12 @@ impl<'a> WatchedJob<'a> {
     }
 }
 
-/// Steps after a growth, in milliseconds.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Growth {
-    /// The first of all members.
+/// A change of membership without a loss, and steps after it, in milliseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Switch {
+    /// Whether members came, not went.
+    pub is_growth: bool,
+    /// The first step of all who are in it.
     pub first_ms: f64,
     /// Later ones of the same members, as far as they were told.
     pub later_ms: Vec<f64>,
@@ -200,9 +202,9 @@ struct Memberships {
     recovered: Option<Instant>,
     pauses_in_ms: Vec<f64>,
     pauses_out_ms: Vec<f64>,
-    growths: Vec<Growth>,
-    /// Whether the members are still those of the last growth, all of them.
-    is_grown: bool,
+    switches: Vec<Switch>,
+    /// Whether the members are still those of the last switch, all of them.
+    is_as_switched: bool,
     steps_lost: u64,
 }
 
@@ -227,7 +229,7 @@ impl Memberships {
             "dev.ebb.generation.stepped.v1" => self.stepped(data, at),
             "dev.ebb.generation.departed.v1" => {
                 self.members = self.members.saturating_sub(1);
-                self.is_grown = false;
+                self.is_as_switched = false;
             }
             "dev.ebb.job.restarted.v1" => {
                 self.steps_lost += self.floor.saturating_sub(number(&data["from_step"])).max(1)
@@ -250,15 +252,15 @@ impl Memberships {
         };
         self.change = change.map(|change| (generation, change));
         self.members = members;
-        (self.begun, self.is_grown) = (number(&data["step"]), false);
+        (self.begun, self.is_as_switched) = (number(&data["step"]), false);
     }
 
-    /// A step that was told in between: of the members of the last growth, if no other membership was seen since and it is none of before.
+    /// A step that was told in between: of the members of the last switch, if no other membership was seen since and it is none of before.
     fn progressed(&mut self, progress: &Progress) {
-        let growth = self.growths.last_mut().filter(|growth| self.is_grown && progress.step > growth.told);
-        if let Some(growth) = growth.filter(|_| usize::from(progress.members) == self.members) {
-            growth.told = progress.step;
-            growth.later_ms.push(progress.step_us as f64 / 1e3);
+        let switch = self.switches.last_mut().filter(|switch| self.is_as_switched && progress.step > switch.told);
+        if let Some(switch) = switch.filter(|_| usize::from(progress.members) == self.members) {
+            switch.told = progress.step;
+            switch.later_ms.push(progress.step_us as f64 / 1e3);
         }
     }
 
@@ -268,15 +270,16 @@ impl Memberships {
         let (first_us, usual_us) = (number(&data["first_step_us"]), number(&data["usual_step_us"]));
         let pause_ms = first_us.saturating_sub(usual_us) as f64 / 1e3;
         match change {
-            Change::Recovered => self.recovered = Some(at),
-            Change::Grew => {
-                self.pauses_out_ms.push(pause_ms);
-                let first_ms = first_us as f64 / 1e3;
-                self.growths.push(Growth { first_ms, later_ms: Vec::new(), told: self.begun + 1 });
-                self.is_grown = true;
+            Change::Recovered => {
+                self.recovered = Some(at);
+                return;
             }
+            Change::Grew => self.pauses_out_ms.push(pause_ms),
             Change::Shrank => self.pauses_in_ms.push(pause_ms),
         }
+        let (is_growth, first_ms) = (matches!(change, Change::Grew), first_us as f64 / 1e3);
+        self.switches.push(Switch { is_growth, first_ms, later_ms: Vec::new(), told: self.begun + 1 });
+        self.is_as_switched = true;
     }
 }
 
@@ -335,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn later_steps_of_a_growth_are_of_its_members_alone() {
+    fn later_steps_of_a_switch_are_of_its_members_alone() {
         let mut seen = Memberships::default();
         let told = |step, members| Progress { step, members, step_us: step * 1_000, ..Progress::default() };
         for event in [proposed(1, 1, "fresh"), active(1, 0), proposed(2, 2, "switch"), active(2, 10)] {
@@ -343,11 +346,25 @@ mod tests {
         }
         seen.progressed(&told(12, 2));
         seen.take(&stepped(2, 12_500), Instant::now());
-        [(11, 2), (12, 1), (13, 2), (13, 2), (14, 2)].map(|(step, members)| seen.progressed(&told(step, members)));
+        for (step, members) in [(11, 2), (12, 1), (13, 2), (13, 2), (14, 2)] {
+            seen.progressed(&told(step, members));
+        }
         seen.take(&event("dev.ebb.generation.departed.v1", json!({})), Instant::now());
         seen.progressed(&told(15, 1));
-        let growth = Growth { first_ms: 12.5, later_ms: vec![13.0, 14.0], told: 14 };
-        assert_eq!(seen.growths, [growth]);
+        for event in [proposed(3, 2, "switch"), active(3, 16), proposed(4, 1, "switch"), active(4, 20)] {
+            seen.take(&event, Instant::now());
+        }
+        seen.progressed(&told(21, 1));
+        seen.take(&stepped(4, 30_000), Instant::now());
+        for (step, members) in [(21, 1), (22, 2), (23, 1)] {
+            seen.progressed(&told(step, members));
+        }
+        let switch = |is_growth, first_ms, later_ms, told| Switch { is_growth, first_ms, later_ms, told };
+        assert_eq!(
+            seen.switches,
+            [switch(true, 12.5, vec![13.0, 14.0], 14), switch(false, 30.0, vec![23.0], 23)],
+            "neither the step that was the switch's nor one that other members made"
+        );
     }
 
     #[test]

@@ -41,10 +41,10 @@ pub struct DemoArgs {
 /// Arguments of `ebb bench`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchArgs {
-    /// Fewer repetitions: a minute instead of several.
+    /// Fewer repetitions: minutes instead of half an hour. Some goals then stay `not known`.
     #[arg(long)]
     pub quick: bool,
-    /// Also sums of 1 GB, checkpoints of 0.7 GB, growth of jobs with replicas of 0.1, 0.7 and 2 GB, and steps, memory and loans of the first two: up to 16 GB of memory, and minutes for each size
+    /// Also sums of 1 GB, growth of jobs with replicas of 0.1, 0.7 and 2 GB, and steps, memory, checkpoints and loans of the first two: up to 16 GB of memory, and an hour for each size
     #[arg(long)]
     pub large: bool,
     /// Whose models are trained.
