@@ -2,7 +2,7 @@
 //! on any machine.
 //!
 //! One file per subject, each a list of measurements; reading order: [`row`], [`goal`], `spread.rs`, `processor.rs`, `log_rows.rs`, `store_rows.rs`,
-//! `reduce_rows.rs`, `subject.rs`, `one_slot.rs`, `step_rows.rs`, `growth_rows.rs`, `size_rows.rs`, `checkpoint_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`; of models in PyTorch `torch_code.rs`, `torch_rows.rs`,
+//! `reduce_rows.rs`, `subject.rs`, `one_slot.rs`, `step_rows.rs`, `growth_rows.rs`, `size_rows.rs`, `pair_memory_rows.rs`, `checkpoint_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`; of models in PyTorch `torch_code.rs`, `torch_rows.rs`,
 //! `torch_start_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
 
 pub mod goal;
@@ -14,6 +14,7 @@ mod growth_rows;
 mod loan_rows;
 mod log_rows;
 mod one_slot;
+mod pair_memory_rows;
 pub mod processor;
 mod reduce_rows;
 mod size_rows;
@@ -115,6 +116,7 @@ fn names(device: Option<Device>) -> Vec<&'static str> {
             &reduce_rows::LARGE_NAMES,
             &growth_rows::NAMES,
             size_rows::NAMES.as_flattened(),
+            pair_memory_rows::NAMES.as_flattened(),
             &checkpoint_rows::NAMES,
         ],
         Some(Device::Cpu) => &[
@@ -124,6 +126,7 @@ fn names(device: Option<Device>) -> Vec<&'static str> {
             &torch_start_rows::OWN_ROWS,
             &growth_rows::NAMES,
             size_rows::NAMES.as_flattened(),
+            pair_memory_rows::NAMES.as_flattened(),
             &loan_rows::NAMES,
             loan_rows::LARGE_NAMES.as_flattened(),
             &spans::HOPS,
@@ -231,6 +234,12 @@ async fn measure_sizes(
             progress("steps and memory of large replicas");
             let sized = size_rows::Sized { model, names };
             rows.extend(size_rows::rows(folder, &sized, effort, wanted).await?);
+        }
+    }
+    for (model, names) in growth_rows::models(code).zip(pair_memory_rows::NAMES) {
+        if effort.large && options.wants(&names) {
+            progress("memory of two executors");
+            rows.extend(pair_memory_rows::rows(folder, &model, names, effort, wanted).await?);
         }
     }
     Ok(())
