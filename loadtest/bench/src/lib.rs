@@ -117,7 +117,7 @@ fn names(device: Option<Device>) -> Vec<&'static str> {
             &growth_rows::NAMES,
             size_rows::NAMES.as_flattened(),
             pair_memory_rows::NAMES.as_flattened(),
-            &checkpoint_rows::NAMES,
+            checkpoint_rows::NAMES.as_flattened(),
         ],
         Some(Device::Cpu) => &[
             &torch_rows::STEP_ROWS,
@@ -127,6 +127,7 @@ fn names(device: Option<Device>) -> Vec<&'static str> {
             &growth_rows::NAMES,
             size_rows::NAMES.as_flattened(),
             pair_memory_rows::NAMES.as_flattened(),
+            checkpoint_rows::NAMES.as_flattened(),
             &loan_rows::NAMES,
             loan_rows::LARGE_NAMES.as_flattened(),
             &spans::HOPS,
@@ -173,10 +174,6 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
         rows.extend(growth_rows::rows(folder, None, effort, |name| wanted(&[name])).await?);
     }
     measure_sizes(options, None, folder, rows).await?;
-    if effort.large && wanted(&checkpoint_rows::NAMES) {
-        progress("checkpoints of large replicas");
-        rows.extend(checkpoint_rows::rows(folder, effort, |name| wanted(&[name])).await?);
-    }
     measure_loans(options, &Subject::native(loan_rows::SLOTS, 16, ENDLESS), None, folder, rows).await?;
     if let Some(brokers) = options.brokers.filter(|_| wanted(BROKER_ROWS)) {
         progress("lost brokers");
@@ -240,6 +237,12 @@ async fn measure_sizes(
         if effort.large && options.wants(&names) {
             progress("memory of two executors");
             rows.extend(pair_memory_rows::rows(folder, &model, names, effort, wanted).await?);
+        }
+    }
+    for (model, names) in growth_rows::models(code).zip(checkpoint_rows::NAMES) {
+        if effort.large && options.wants(&names) {
+            progress("checkpoints of large replicas");
+            rows.extend(checkpoint_rows::rows(folder, &model, names, effort, wanted).await?);
         }
     }
     Ok(())

@@ -240,10 +240,11 @@ impl<W: Write + Send> Trainer<W> {
 
     fn write(&mut self, task: Task, needed: bool) -> Result<(), ProgramError> {
         if needed {
-            let (copies, held_us) = (self.replica.copies, self.replica.held.as_micros());
             tracing::info!("standing still for the store");
-            tracing::debug!(?task, copies, held_us, "the store has to take this first");
         }
+        // Up to here, by whoever reads the replica beside the training: what comes until the next such line is what this task costs it.
+        let (copies, held_us) = (self.replica.copies, u64::try_from(self.replica.held.as_micros()).unwrap_or(u64::MAX));
+        tracing::debug!(?task, needed, copies, held_us, "the store is to take this");
         let checkpoint = task.checkpoint();
         let writing = match task {
             Task::Shard { checkpoint, index, count } => {

@@ -46,7 +46,8 @@ pub struct Replica {
     loaded: Vec<f32>,
     /// Updates that had to copy first.
     pub copies: u64,
-    /// How long updates waited for readers, or copied because of them: how long checkpoints and newcomers made training stand still.
+    /// How long updates waited for readers or copied because of them, and how long it took to read the replica out of another process: how long checkpoints and newcomers
+    /// made training stand still.
     pub held: Duration,
 }
 
@@ -87,7 +88,9 @@ impl Replica {
     /// The whole of it, for reading beside the training.
     pub fn shared(&mut self, workload: &mut Workload) -> Result<Arc<Vec<f32>>, ProgramError> {
         if let (true, Workload::Torch(torch)) = (self.elsewhere, workload) {
+            let begun = Instant::now();
             self.data = Arc::new(torch.read_replica(self.spare.take())?);
+            self.held += begun.elapsed();
             self.elsewhere = false;
         }
         Ok(Arc::clone(&self.data))
