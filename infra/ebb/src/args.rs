@@ -158,6 +158,7 @@ pub enum Command {
     /// Train a real model through a rising and falling tide; prove that nothing changed it
     Demo(DemoArgs),
     /// Measure this machine against its own baselines
+    #[command(after_long_help = loadtest_bench::listing())]
     Bench(BenchArgs),
     /// Play fleets and users against a running service, measure it and judge it
     #[command(after_help = crate::load::HELP)]

@@ -2,7 +2,7 @@
 //! on any machine.
 //!
 //! One file per subject, each a list of measurements; reading order: [`row`], [`goal`], `spread.rs`, `processor.rs`, `log_rows.rs`, `store_rows.rs`,
-//! `reduce_rows.rs`, `subject.rs`, `one_slot.rs`, `step_rows.rs`, `growth_rows.rs`, `size_rows.rs`, `pair_memory_rows.rs`, `checkpoint_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`; of models in PyTorch `torch_code.rs`, `torch_rows.rs`,
+//! `reduce_rows.rs`, `subject.rs`, `one_slot.rs`, `step_rows.rs`, `growth_rows.rs`, `size_rows.rs`, `pair_memory_rows.rs`, `checkpoint_rows.rs`, `loan_rows.rs`, `silent_rows.rs`, `spans.rs`, `broker_rows.rs`; of models in PyTorch `torch_code.rs`, `torch_rows.rs`,
 //! `torch_start_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
 
 pub mod goal;
@@ -17,6 +17,7 @@ mod one_slot;
 mod pair_memory_rows;
 pub mod processor;
 mod reduce_rows;
+mod silent_rows;
 mod size_rows;
 mod spans;
 mod spread;
@@ -61,7 +62,6 @@ const LOG_ROWS: &[&str] = &[
     "kafka append, 1 in flight",
     "kafka append, 256 in flight",
 ];
-const STORE_ROWS: &[&str] = &["partition read", "checkpoint write", "checkpoint read"];
 const STEP_ROWS: &[&str] = &["elastic loop step", "logical workers on one executor", "two executors of a host"];
 const BROKER_ROWS: &[&str] = &["demand to slot free, broker killed", "demand to slot free, broker stopped"];
 
@@ -106,12 +106,14 @@ fn names(device: Option<Device>) -> Vec<&'static str> {
     let of_subjects: &[&[&'static str]] = match device {
         None => &[
             LOG_ROWS,
-            STORE_ROWS,
+            &store_rows::PARTITION_ROWS,
+            store_rows::CHECKPOINT_ROWS.as_flattened(),
             &reduce_rows::NAMES,
             STEP_ROWS,
             &loan_rows::NAMES,
             loan_rows::LARGE_NAMES.as_flattened(),
             &spans::HOPS,
+            &silent_rows::NAMES,
             BROKER_ROWS,
             &reduce_rows::LARGE_NAMES,
             &growth_rows::NAMES,
@@ -131,10 +133,25 @@ fn names(device: Option<Device>) -> Vec<&'static str> {
             &loan_rows::NAMES,
             loan_rows::LARGE_NAMES.as_flattened(),
             &spans::HOPS,
+            &silent_rows::NAMES,
         ],
         Some(Device::Cuda) => &[&growth_rows::NAMES],
     };
     of_subjects.concat()
+}
+
+/// All rows by name, for `--help`: what there is of two sizes stands there once.
+#[must_use]
+pub fn listing() -> String {
+    let of = |device| {
+        let once = names(device).into_iter().filter(|name| !name.contains("655 MB"));
+        once.map(|name| format!("\n  {}", name.replace("106 MB", "106 MB (or 655 MB)"))).collect::<String>()
+    };
+    format!(
+        "Rows, for --only; those of 106 MB and more with --large:{}\n\nRows with --engine torch:{}",
+        of(None),
+        of(Some(Device::Cpu))
+    )
 }
 
 /// Measures in `folder`. Rows are added as they are whole, so that those before a failure or an interruption are kept; some may be of names
@@ -153,9 +170,9 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
             rows.extend(log_rows::kafka(url, effort).await?);
         }
     }
-    if wanted(STORE_ROWS) {
+    if wanted(&store_rows::PARTITION_ROWS) || wanted(store_rows::CHECKPOINT_ROWS.as_flattened()) {
         progress("store");
-        rows.extend(store_rows::rows(folder, effort).await?);
+        rows.extend(store_rows::rows(folder, effort, |name| wanted(&[name])).await?);
     }
     if wanted(&reduce_rows::NAMES) {
         progress("reduce");
@@ -272,6 +289,12 @@ async fn measure_loans(
     if options.wants(&spans::HOPS) {
         progress("hops of a reclaim");
         rows.extend(loan_rows::hops(folder, small, log, effort).await?);
+    }
+    let of_two = small.of_workers(growth_rows::WORKERS);
+    let of_each_size = std::iter::once(of_two).chain(growth_rows::subjects(code).take_while(|_| effort.large));
+    for (subject, name) in of_each_size.zip(silent_rows::NAMES).filter(|(_, name)| options.wants(&[name])) {
+        progress("a server that falls silent");
+        rows.push(silent_rows::row(folder, name, &subject, effort).await?);
     }
     Ok(())
 }

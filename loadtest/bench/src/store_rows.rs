@@ -1,8 +1,9 @@
-//! Reading partitions against reading the same bytes from a bare file, writing checkpoints against writing a bare file, and reading them against what the
+//! Reading partitions against plain code that reads the same bytes from a bare file and converts them, writing checkpoints against writing a bare file, and reading them against what the
 //! store gives to who checks nothing.
 //! Everything is read warm: the page cache serves both sides.
 
 use crate::Effort;
+use crate::goal;
 use crate::row::{Row, Times};
 use crate::subject::spec;
 use events_schema::dataset::Samples;
@@ -28,19 +29,36 @@ const SIDE: u32 = 32;
 /// Samples of a step: one read of the loader.
 const STEP_ROWS: u64 = 256;
 
-/// Elements of a large replica: 655 MB.
-const LARGE_ELEMENTS: u64 = 163_743_330;
+/// Names of the row of partitions, and of those of checkpoints of some size.
+pub const PARTITION_ROWS: [&str; 1] = ["partition read"];
+/// Of a small replica, and of those that `growth_rows.rs` has first.
+pub const CHECKPOINT_ROWS: [[&str; 2]; 3] = [
+    ["checkpoint write", "checkpoint read"],
+    ["checkpoint write, replica of 106 MB", "checkpoint read, replica of 106 MB"],
+    ["checkpoint write, replica of 655 MB", "checkpoint read, replica of 655 MB"],
+];
+/// Elements of the large ones.
+const LARGE_ELEMENTS: [u64; 2] = [26_422_770, 163_743_330];
 
 type Store = Arc<dyn ObjectStore>;
 
-/// All of them.
-pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
+/// All of them that are wanted.
+pub async fn rows(folder: &Path, effort: Effort, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row>, HarnessError> {
     let address = format!("file://{}", folder.join("store").display());
     let store =
         storage::open_store(&address).map_err(|e| HarnessError::local("the bench's store cannot be opened", e))?;
-    let partitions = partition_read(&store, folder, effort).await?;
-    let (written, last) = checkpoint_write(&store, folder, effort).await?;
-    Ok(vec![partitions, written, checkpoint_read(&store, last, effort).await?])
+    let mut rows = Vec::new();
+    if wanted(PARTITION_ROWS[0]) {
+        rows.push(partition_read(&store, folder, effort).await?);
+    }
+    let small = effort.pick(4_000_000, 16_000_000);
+    let sizes = if effort.large { vec![small, LARGE_ELEMENTS[0], LARGE_ELEMENTS[1]] } else { vec![small] };
+    for (names, elements) in CHECKPOINT_ROWS.into_iter().zip(sizes).filter(|(names, _)| names.iter().any(|n| wanted(n)))
+    {
+        let (written, last) = checkpoint_write(&store, folder, names[0], elements, effort).await?;
+        rows.extend([written, checkpoint_read(&store, names[1], last, effort).await?]);
+    }
+    Ok(rows)
 }
 
 async fn partition_read(store: &Store, folder: &Path, effort: Effort) -> Result<Row, HarnessError> {
@@ -60,25 +78,34 @@ async fn partition_read(store: &Store, folder: &Path, effort: Effort) -> Result<
     )?;
     let mut raw_times = Vec::new();
     let mut times = Vec::new();
-    for _ in 0..effort.pick(3, 7) {
+    for _ in 0..effort.pick(5, 9) {
         let begun = Instant::now();
-        let read = std::fs::read(&raw).map_err(|e| HarnessError::local("the bare file cannot be read", e))?;
+        read_plainly(&raw).map_err(|e| HarnessError::local("the bare file cannot be read", e))?;
         raw_times.push(begun.elapsed());
-        drop(std::hint::black_box(read));
         let begun = Instant::now();
         read_all(store, &spec, &imported.dataset).await?;
         times.push(begun.elapsed());
     }
     let rate = |times: &[Duration]| bytes as f64 / 1e3 / Times::of(times.iter().copied()).median();
     Ok(Row {
-        name: "partition read",
+        name: PARTITION_ROWS[0],
         value: rate(&times),
         unit: "MB/s",
-        baseline_name: "MB/s a bare file",
+        baseline_name: "MB/s plain code: a bare file, read and converted",
         baseline: rate(&raw_times),
-        goal: None,
+        goal: Some(goal::READ_RATE.of_ratios(&of_turns(&raw_times, &times))),
         note: format!("{} MB of bytes in Parquet, decoded to f32 samples", bytes / 1_000_000),
     })
+}
+
+/// Samples of 32-bit floats of a bare file, a step's after the other.
+fn read_plainly(file: &Path) -> std::io::Result<()> {
+    let bytes = std::fs::read(file)?;
+    for step in bytes.chunks((STEP_ROWS * u64::from(SIDE * SIDE)) as usize) {
+        let samples: Vec<f32> = step.iter().map(|byte| f32::from(*byte) * (1.0 / 255.0)).collect();
+        drop(std::hint::black_box(samples));
+    }
+    Ok(())
 }
 
 async fn read_all(
@@ -97,6 +124,11 @@ async fn read_all(
     if rows == info.rows { Ok(()) } else { Err(HarnessError::plain(format!("{rows} rows were read of {}", info.rows))) }
 }
 
+/// How long each took of another in the same turn.
+fn of_turns(times: &[Duration], others: &[Duration]) -> Times {
+    Times::of_ms(times.iter().zip(others).map(|(time, other)| time.as_secs_f64() / other.as_secs_f64()).collect())
+}
+
 /// A file in MNIST's format: magic, sizes, bytes.
 fn idx(sizes: &[u32], bytes: &[u8]) -> Vec<u8> {
     let mut file = vec![0, 0, 0x08, sizes.len() as u8];
@@ -108,8 +140,13 @@ fn idx(sizes: &[u32], bytes: &[u8]) -> Vec<u8> {
 /// A checkpoint in the store.
 type Written = (CheckpointName, Manifest);
 
-async fn checkpoint_write(store: &Store, folder: &Path, effort: Effort) -> Result<(Row, Written), HarnessError> {
-    let elements = if effort.large { LARGE_ELEMENTS } else { effort.pick(4_000_000, 16_000_000) };
+async fn checkpoint_write(
+    store: &Store,
+    folder: &Path,
+    name: &'static str,
+    elements: u64,
+    effort: Effort,
+) -> Result<(Row, Written), HarnessError> {
     let replica: Arc<Vec<f32>> = Arc::new((0..elements).map(|i| i as f32 * 1e-3).collect());
     let bytes: Vec<u8> = replica.iter().flat_map(|x| x.to_le_bytes()).collect();
     let spec =
@@ -117,10 +154,10 @@ async fn checkpoint_write(store: &Store, folder: &Path, effort: Effort) -> Resul
     let job = JobId::parse("job-bench").map_err(|e| HarnessError::plain(e.to_string()))?;
     let (mut times, mut raw_times, mut last) = (Vec::new(), Vec::new(), None);
     for round in 0..effort.pick(3u64, 7) {
-        let begun = Instant::now();
-        raw_write(&folder.join(format!("raw-checkpoint-{round}")), &bytes)
-            .map_err(|e| HarnessError::local("the bare file cannot be written", e))?;
+        let (begun, raw) = (Instant::now(), folder.join("raw-checkpoint"));
+        raw_write(&raw, &bytes).map_err(|e| HarnessError::local("the bare file cannot be written", e))?;
         raw_times.push(begun.elapsed());
+        std::fs::remove_file(&raw).map_err(|e| HarnessError::local("the bare file cannot be removed", e))?;
         let begun = Instant::now();
         let written = write_one(store, &job, &spec, Step(round), &replica).await;
         last = Some(written.map_err(|e| HarnessError::local("the bench's checkpoint cannot be written", e))?);
@@ -128,7 +165,7 @@ async fn checkpoint_write(store: &Store, folder: &Path, effort: Effort) -> Resul
     }
     let (time, raw) = (Times::of(times), Times::of(raw_times));
     let row = Row {
-        name: "checkpoint write",
+        name,
         value: time.median(),
         unit: "ms",
         baseline_name: "ms a bare file with fsync",
@@ -139,9 +176,14 @@ async fn checkpoint_write(store: &Store, folder: &Path, effort: Effort) -> Resul
     Ok((row, last.ok_or_else(|| HarnessError::plain("no checkpoint was written"))?))
 }
 
-async fn checkpoint_read(store: &Store, (name, manifest): Written, effort: Effort) -> Result<Row, HarnessError> {
+async fn checkpoint_read(
+    store: &Store,
+    row: &'static str,
+    (name, manifest): Written,
+    effort: Effort,
+) -> Result<Row, HarnessError> {
     let (mut times, mut raw_times) = (Vec::new(), Vec::new());
-    for _ in 0..effort.pick(3, 7) {
+    for _ in 0..effort.pick(5, 9) {
         let begun = Instant::now();
         for shard in &manifest.shards {
             let got = async { store.get(&shard.key.as_str().into()).await?.bytes().await }.await;
@@ -153,13 +195,14 @@ async fn checkpoint_read(store: &Store, (name, manifest): Written, effort: Effor
         read.map_err(|e| HarnessError::local("the bench's checkpoint cannot be read", e))?;
         times.push(begun.elapsed());
     }
+    let ratios = of_turns(&times, &raw_times);
     Ok(Row {
-        name: "checkpoint read",
+        name: row,
         value: Times::of(times).median(),
         unit: "ms",
         baseline_name: "ms the same objects, unchecked",
         baseline: Times::of(raw_times).median(),
-        goal: None,
+        goal: Some(goal::READ_TIME.of_ratios(&ratios)),
         note: format!("{} MB, checked shard by shard and as a whole", manifest.shard_bytes() / 1_000_000),
     })
 }

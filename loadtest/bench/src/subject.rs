@@ -41,6 +41,14 @@ impl Subject {
         Self { document: document(&model, workers, rows, steps), torch: None }
     }
 
+    /// The same with so many logical workers.
+    #[must_use]
+    pub fn of_workers(&self, workers: u16) -> Self {
+        let mut other = self.clone();
+        other.document["workers"] = json!({"min": 1, "max": workers});
+        other
+    }
+
     /// Options of a service that can run it.
     pub fn service(&self, data: &Path, slots: u16) -> Result<ServiceOptions, HarnessError> {
         let python = self.torch.as_ref().map(|torch| torch.python.as_str());
