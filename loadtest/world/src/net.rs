@@ -1,4 +1,5 @@
-//! Connections between processes: each direction keeps its order, has a latency and so many bytes per second, and can be cut. A cut loses
+//! Connections between processes: each direction keeps its order, has a latency and so many bytes per second, and can be cut. Between executors a message
+//! overtakes bulk that has not left yet: all of it, or, because pieces are long and kernels hold some of it, any part. A cut loses
 //! nothing that was sent; it comes when the path is whole again, unless one end has given the connection up by then. A host that loses
 //! power says nothing to the other ends: those stay half open.
 
@@ -65,10 +66,20 @@ pub struct End {
 #[derive(Debug, Default)]
 struct Wire {
     queue: VecDeque<Packet>,
+    /// When each place in the queue leaves its sender.
+    leaves: VecDeque<At>,
     busy_until: At,
     last_arrival: At,
     /// Packets that came to a cut.
     stuck: usize,
+}
+
+impl Wire {
+    /// How much a message overtakes at the most that is put now: bulk behind every other message that has not left yet.
+    fn overtaken_max(&self, now: At) -> usize {
+        let waits = |(packet, leaves): &(&Packet, &At)| matches!(packet, Packet::Bulk(..)) && **leaves > now;
+        self.queue.iter().zip(&self.leaves).rev().take_while(waits).count()
+    }
 }
 
 /// One connection; end 0 opened it. Wire `n` leads from end `n` to the other.
@@ -89,6 +100,8 @@ pub struct Net {
     cuts: BTreeMap<(Place, Place), u32>,
     pub slow: u64,
     pub slow_until: At,
+    /// Bulk that messages overtook.
+    pub overtaken: u64,
     /// A server whose links became slow.
     pub slow_link: Option<SlowLink>,
 }
@@ -219,7 +232,15 @@ impl World {
         wire.busy_until = sent;
         let arrival = sent.plus_us(conn.latency_us + later_us).max(wire.last_arrival);
         wire.last_arrival = arrival;
-        wire.queue.push_back(packet);
+        let most = if let Packet::Say(_) = packet { wire.overtaken_max(now) } else { 0 };
+        let overtaken = match most {
+            0 => 0,
+            _ if self.overtaking.one_in(2) => most,
+            _ => self.overtaking.below(most as u64) as usize,
+        };
+        self.net.overtaken += overtaken as u64;
+        wire.queue.insert(wire.queue.len() - overtaken, packet);
+        wire.leaves.push_back(sent);
         self.bus.put(arrival, Event::Arrive(id, from));
     }
 
@@ -235,6 +256,7 @@ impl World {
             // Of what was said before, nobody knows how far it came.
             let wire = &mut conn.wires[end];
             wire.queue.clear();
+            wire.leaves.clear();
             wire.stuck = 0;
         }
         self.forget_if_closed(id);
@@ -267,6 +289,7 @@ impl World {
                 let kept = self.random.below(4) as usize;
                 if let Some(conn) = self.net.conns.get_mut(&id) {
                     conn.wires[direction].queue.truncate(kept);
+                    conn.wires[direction].leaves.truncate(kept);
                 }
                 self.post(id, direction, Packet::Close(None));
             }
@@ -303,6 +326,7 @@ impl World {
             return;
         }
         let Some(packet) = conn.wires[direction].queue.pop_front() else { return };
+        conn.wires[direction].leaves.pop_front();
         let end = &mut conn.ends[1 - direction];
         end.heard = now;
         if end.open {

@@ -22,6 +22,8 @@ pub struct Outcome {
     pub steps: u64,
     /// Batches that counted.
     pub batches: u64,
+    /// Stretches of bulk that messages overtook between executors.
+    pub overtaken: u64,
     /// The highest generation of any job.
     pub generations: u64,
     /// How often each kind of fact counted.
@@ -66,6 +68,7 @@ pub fn run(schedule: &Schedule, mutants: &Mutants) -> Outcome {
         time_ms: at_ms,
         steps: world.checks.steps,
         batches: world.checks.batches,
+        overtaken: world.net.overtaken,
         generations: world.checks.generations,
         jobs: world.log.truth.jobs().map(|(_, job)| job.phase.name()).collect(),
         digest: world.log.digest(),

@@ -158,6 +158,8 @@ pub struct World {
     pub schedule: Schedule,
     pub bus: Bus<Event>,
     pub random: Random,
+    /// How much bulk messages overtake. Of its own, so that this changes nothing else that is drawn.
+    pub overtaking: Random,
     pub hosts: Vec<Host>,
     pub processes: BTreeMap<Pid, Process>,
     pub pids: u64,
@@ -201,6 +203,7 @@ impl World {
         let mut world = Self {
             bus: Bus::new(),
             random: Random::new(schedule.seed),
+            overtaking: Random::new(!schedule.seed),
             hosts: schedule.setup.clocks.iter().map(host).collect(),
             processes: BTreeMap::new(),
             pids: 0,

@@ -271,12 +271,11 @@ fn is_unanswered(schedule: &Schedule, mutants: &[Mutant]) -> bool {
 }
 
 /// A member that lost a peer at a boundary, and stands in a generation that the others have left. As it was when it was found: nobody watched
-/// over progress then.
+/// over progress then. (By schedules of that kind; in the one it was found by another message comes first since control overtakes bulk.)
 #[test]
 fn losses_that_count_in_the_generation_in_force_only_are_found() {
     quiet();
     let defects = [Mutant::StaleLossesAreDropped, Mutant::NobodyWatches];
-    assert!(is_unanswered(&serde_json::from_str(HALF_HEARD).unwrap(), &defects));
     let found = (0..100).find(|seed| is_unanswered(&weather::half_heard(*seed), &defects));
     assert!(found.is_some(), "nobody noticed");
     println!("{found:?}");
@@ -399,6 +398,15 @@ fn two_thousand_known_seeds_hold_and_every_fault_meets_every_phase() {
         assert!(tally.met.keys().any(|(met, _)| *met == kind), "{kind} never met a job that was healthy");
     }
     assert_eq!(phases, Phase::ALL.iter().map(|phase| phase.name()).collect(), "phases of the second job");
+}
+
+/// What holds holds in both orders: messages come before bulk that was put before them, and after it.
+#[test]
+fn messages_overtake_bulk_in_many_known_seeds() {
+    let overtaken = |seed: &u64| run(&weather::schedule(*seed), &Mutants::default()).overtaken;
+    let many = (0..100).filter(|seed| overtaken(seed) > 0).count();
+    println!("in {many} of 100 runs");
+    assert!(many > 25, "in {many} of 100 runs only");
 }
 
 /// Schedules of a family of jobs.

@@ -5,12 +5,12 @@ use crate::buffers::{Buffer, Pool, SharedElements};
 use crate::handshake::{self, HandshakeError, Identity, Timed};
 use crate::inbox::Event;
 use crate::lending::{Files, Lender};
-use crate::outbox::{Outbox, Outgoing, Queue, Sent, frame};
+use crate::outbox::{Outbox, Outgoing, OutgoingBulk, Queue, Sent, frame, frame_in};
 use crate::replica::Reading;
 use crate::stretch::Stretch;
 use crate::sums::OutgoingSlice;
 use crate::wire::{
-    Frame, HEADER_LEN, Header, LOAN_LEN, LOAN_NUMBER_LEN, Loan, PAYLOAD_LEN_MAX, SHOWN_LEN, SIGN_LEN, Shown,
+    Control, Frame, HEADER_LEN, Header, LOAN_LEN, LOAN_NUMBER_LEN, Loan, PAYLOAD_LEN_MAX, SHOWN_LEN, SIGN_LEN, Shown,
     bytes_of_mut, decode_sign, encode_sign,
 };
 use events_schema::Step;
@@ -168,25 +168,15 @@ impl Network {
 
     /// Says something; without a link it is lost, as the session expects.
     pub fn say(&mut self, to: Peer, envelope: &Envelope) {
-        let payload = to_bytes(envelope);
-        let header = Header {
-            frame: Frame::Control,
-            tag: envelope.tag,
-            step: Step(0),
-            offset: 0,
-            payload_len: payload.len() as u32,
-        };
-        let mut frame = header.encode().to_vec();
-        frame.extend_from_slice(&payload);
-        self.put(to, Outgoing::Frame(frame));
+        self.put(to, Outgoing::Control(frame_in(envelope.tag, Control::Message, &to_bytes(envelope))));
     }
 
     /// Shows every peer the files of which it is going to be lent stretches.
     pub fn show(&self, files: &[Shown]) {
         for files in files.chunks(PAYLOAD_LEN_MAX as usize / SHOWN_LEN).filter(|_| self.shared.door.is_some()) {
-            let shows = frame(Frame::Shows, &files.iter().flat_map(Shown::encode).collect::<Vec<u8>>());
+            let shows = frame(Control::Shows, &files.iter().flat_map(Shown::encode).collect::<Vec<u8>>());
             for link in self.used.values().filter_map(|id| self.links.get(id)) {
-                link.outbox.put(Outgoing::Frame(shows.clone()));
+                link.outbox.put(Outgoing::Control(shows.clone()));
             }
         }
     }
@@ -195,7 +185,8 @@ impl Network {
     pub fn send(&mut self, slice: OutgoingSlice, tag: Tag, step: Step) {
         let frame = Frame::Bulk(slice.kind);
         let header = Header { frame, tag, step, offset: slice.offset as u64, payload_len: 0 };
-        self.put(slice.to, Outgoing::Bulk { header, data: slice.data, range: slice.range });
+        let bulk = OutgoingBulk { header, data: slice.data, range: slice.range };
+        self.put(slice.to, Outgoing::Bulk(bulk));
     }
 
     /// Sends stretches of a replica to several peers, as they are now. They are copied on a thread of their own, into `room` if it is long enough, which then
@@ -228,7 +219,8 @@ impl Network {
                 let header =
                     Header { frame: Frame::Bulk(Kind::Replica), tag, step, offset: offset as u64, payload_len: 0 };
                 outboxes.iter().for_each(|outbox| {
-                    outbox.put(Outgoing::Bulk { header, data: Arc::clone(&data), range: range.clone() });
+                    let bulk = OutgoingBulk { header, data: Arc::clone(&data), range: range.clone() };
+                    outbox.put(Outgoing::Bulk(bulk));
                 });
             }
         };
@@ -348,7 +340,7 @@ fn run_link(shared: &Shared, made: Made, last_word: impl FnOnce(&mut TcpStream) 
     let Made { mut stream, id, link, queue } = made;
     let (peer, outbox, lender) = (id.peer, Arc::downgrade(&link.outbox), Arc::new(Lender::default()));
     if let Some(door) = &shared.door {
-        link.outbox.put(Outgoing::Frame(frame(Frame::Sign, &encode_sign(&door.sign()))));
+        link.outbox.put(Outgoing::Control(frame(Control::Sign, &encode_sign(&door.sign()))));
     }
     if shared.inbox.send(Event::Linked(id, link)).is_err() {
         return;
@@ -389,23 +381,23 @@ impl Reader<'_> {
         loop {
             let header = Header::decode(&exactly::<HEADER_LEN>(&mut stream)?).map_err(|e| e.to_string())?;
             let heard = match header.frame {
-                Frame::Ping => true,
-                Frame::Control => self.control(&mut stream, header)?,
+                Frame::Control(Control::Ping) => true,
+                Frame::Control(Control::Message) => self.control(&mut stream, header)?,
                 Frame::Bulk(kind) => self.bulk(&mut stream, header, kind)?,
                 Frame::Lent(kind) => self.lent(header, kind, &Loan::decode(&exactly::<LOAN_LEN>(&mut stream)?))?,
-                Frame::Returned => {
+                Frame::Control(Control::Returned) => {
                     let loan = u64::from_le_bytes(exactly::<LOAN_NUMBER_LEN>(&mut stream)?);
                     self.lender.take_back(loan).then_some(true).ok_or("a loan came back that was not out")?
                 }
-                Frame::Sign => {
+                Frame::Control(Control::Sign) => {
                     self.recognise(&exactly::<SIGN_LEN>(&mut stream)?);
                     true
                 }
-                Frame::Readable => {
+                Frame::Control(Control::Readable) => {
                     self.lender.is_readable();
                     true
                 }
-                Frame::Shows => {
+                Frame::Control(Control::Shows) => {
                     self.see(&mut stream, header)?;
                     true
                 }
@@ -462,7 +454,7 @@ impl Reader<'_> {
             && self.lender.recognise(&decode_sign(sign))
             && let Some(outbox) = self.outbox.upgrade()
         {
-            outbox.put(Outgoing::Frame(frame(Frame::Readable, &[])));
+            outbox.put(Outgoing::Control(frame(Control::Readable, &[])));
         }
     }
 }
@@ -480,36 +472,136 @@ pub(crate) mod tests {
     use crate::inbox::inbox;
     use crate::keys::{LinkKeys, tests::pair};
     use events_schema::orders::LinkKey;
-    use events_schema::{Digest, JobId};
+    use events_schema::{Digest, Generation, JobId};
     use std::sync::mpsc::Receiver;
+    use std::sync::{Condvar, Mutex};
+    use workers_session::Message;
 
     /// Reached only by a failure.
     const WAIT_MAX: Duration = Duration::from_secs(30);
 
     fn network(me: u32) -> (Network, Receiver<Event>) {
+        network_with(me, Memory::Lent)
+    }
+
+    fn network_with(me: u32, memory: Memory) -> (Network, Receiver<Event>) {
         let (sender, events) = inbox();
         let job = JobId::parse("job-a").unwrap();
         let keys = Arc::new(LinkKeys::of(&[pair(1, 0, 1), LinkKey { peer: 1 - me, ..pair(1, 0, 1) }]));
         let identity = Identity { job, me: Peer(me), class: Digest::of(b"x"), keys };
-        (Network::listen("127.0.0.1", identity, sender, Memory::Lent).unwrap(), events)
+        (Network::listen("127.0.0.1", identity, sender, memory).unwrap(), events)
     }
 
     /// Two that are linked.
     pub(crate) fn linked() -> [(Network, Receiver<Event>); 2] {
         let mut both = [network(0), network(1)];
         both[1].0.dial(Peer(0), both[0].0.address().to_string());
-        for (network, events) in &mut both {
-            let Event::Linked(id, link) = events.recv_timeout(WAIT_MAX).unwrap() else { panic!("not linked") };
-            network.linked(id, link);
-            network.take(id);
-        }
+        both.iter_mut().for_each(link);
         both
+    }
+
+    fn link((network, events): &mut (Network, Receiver<Event>)) {
+        let Event::Linked(id, link) = events.recv_timeout(WAIT_MAX).unwrap() else { panic!("not linked") };
+        network.linked(id, link);
+        network.take(id);
     }
 
     pub(crate) fn next_bulk(events: &Receiver<Event>) -> (Bulk, Stretch) {
         match events.recv_timeout(WAIT_MAX).unwrap() {
             Event::Bulk(_, bulk, stretch) => (bulk, stretch),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// How much a slow link may let through in one direction.
+    #[derive(Default)]
+    struct Gate {
+        allowed: Mutex<u64>,
+        more: Condvar,
+    }
+
+    impl Gate {
+        fn allow(&self, bytes: u64) {
+            *self.allowed.lock().unwrap() += bytes;
+            self.more.notify_all();
+        }
+
+        /// Copies what is allowed, in short stretches.
+        fn let_through(&self, mut from: TcpStream, mut to: TcpStream) {
+            let (mut through, mut stretch) = (0, [0; 4_096]);
+            while let Ok(len @ 1..) = from.read(&mut stretch) {
+                through += len as u64;
+                let allowed = self.allowed.lock().unwrap();
+                drop(self.more.wait_while(allowed, |allowed| *allowed < through).unwrap());
+                if io::Write::write_all(&mut to, &stretch[..len]).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Two that are linked over a slow link, with a gate for what each of them sends.
+    fn linked_through(gates: &[Arc<Gate>; 2]) -> [(Network, Receiver<Event>); 2] {
+        const BUFFER_BYTES: usize = 64 << 10;
+        let mut both = [network_with(0, Memory::Copied), network_with(1, Memory::Copied)];
+        let front = TcpListener::bind("127.0.0.1:0").unwrap();
+        socket2::SockRef::from(&front).set_recv_buffer_size(BUFFER_BYTES).unwrap();
+        let (address, target) = (front.local_addr().unwrap().to_string(), both[0].0.address());
+        both[1].0.dial(Peer(0), address);
+        let one = front.accept().unwrap().0;
+        let other = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        other.set_recv_buffer_size(BUFFER_BYTES).unwrap();
+        other.connect(&target.into()).unwrap();
+        let other = TcpStream::from(other);
+        for (gate, from, to) in [(&gates[0], &other, &one), (&gates[1], &one, &other)] {
+            let (from, to, gate) = (from.try_clone().unwrap(), to.try_clone().unwrap(), Arc::clone(gate));
+            std::thread::spawn(move || gate.let_through(from, to));
+        }
+        both.iter_mut().for_each(link);
+        both
+    }
+
+    /// What is said next, and how many elements came before it.
+    fn next_said(events: &Receiver<Event>) -> (Message, usize) {
+        let mut elements = 0;
+        loop {
+            match events.recv_timeout(WAIT_MAX).expect("it is not behind the gradient") {
+                Event::Bulk(_, bulk, _) => elements += bulk.elements,
+                Event::Message { envelope, .. } => return (envelope.message, elements),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Both are sending each other a gradient of 35 MB, of which a slow link lets an eighth through each way: who asks in the midst of it whether it may go is answered.
+    #[test]
+    fn who_asks_to_leave_in_the_midst_of_a_gradient_is_answered_before_it_has_come() {
+        const ELEMENTS: usize = 35 << 18;
+        const EIGHTH_BYTES: u64 = 35 << 17;
+        let gates = [Arc::new(Gate::default()), Arc::new(Gate::default())];
+        gates.iter().for_each(|gate| gate.allow(1 << 20));
+        let [(mut asks, asked), (mut stays, heard)] = linked_through(&gates);
+        let tag = Tag { generation: Generation(1), revision: 0 };
+        for (network, to) in [(&mut asks, Peer(1)), (&mut stays, Peer(0))] {
+            let data = Arc::new(vec![0.5_f32; ELEMENTS]) as SharedElements;
+            network.send(OutgoingSlice { to, kind: Kind::Gradient, offset: 0, data, range: 0..ELEMENTS }, tag, Step(3));
+        }
+        let came = [&asked, &heard].map(|events| next_bulk(events).0.elements);
+        asks.say(Peer(1), &Envelope { tag, message: Message::MayGo });
+        gates[0].allow(EIGHTH_BYTES);
+        let (question, before_question) = next_said(&heard);
+        stays.say(Peer(0), &Envelope { tag, message: Message::Stays });
+        gates[1].allow(EIGHTH_BYTES);
+        let (answer, before_answer) = next_said(&asked);
+        assert_eq!((question, answer), (Message::MayGo, Message::Stays));
+        gates.iter().for_each(|gate| gate.allow(u64::MAX / 2));
+        for (events, came) in [(&asked, came[0] + before_answer), (&heard, came[1] + before_question)] {
+            let mut came = came;
+            while came < ELEMENTS {
+                let (bulk, _) = next_bulk(events);
+                assert_eq!(bulk.offset as usize, came, "bulk keeps its order");
+                came += bulk.elements;
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! The frames between executors: a fixed 48-byte header, then its payload. Pure.
 //!
-//! Control frames carry one [`workers_session::Envelope`]; bulk frames carry a stretch of a flat `f32` vector, little-endian, or say where in the
+//! A message carries one [`workers_session::Envelope`]; bulk frames carry a stretch of a flat `f32` vector, little-endian, or say where in the
 //! sender's memory it lies (`lending.rs`), and say in the header what it is. Every bulk frame names its generation, revision and step, so stale ones
 //! are told apart without looking inside. The job is the connection's (see `handshake.rs`).
 
@@ -30,15 +30,23 @@ pub const LOAN_NUMBER_LEN: usize = 8;
 /// Set in a frame's kind where its stretch is lent.
 const LENT: u8 = 0x10;
 
-/// What a frame holds.
+/// What a frame holds. Of each of the two classes, control and bulk, frames keep their order; control overtakes bulk (decision 37), and never the other
+/// way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
-    /// One envelope.
-    Control,
+    /// What is short, and waited for.
+    Control(Control),
     /// A stretch of a flat vector.
     Bulk(Kind),
-    /// A [`Loan`] of such a stretch.
+    /// A [`Loan`] of such a stretch. Bulk as well: it stands for it in its place.
     Lent(Kind),
+}
+
+/// What a control frame holds. Whoever adds one says in decision 37 why its receiver does not rely on what bulk came before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// One envelope.
+    Message,
     /// The number of a loan that comes back.
     Returned,
     /// A [`Sign`]: how the sender's process is recognised.
@@ -56,7 +64,7 @@ pub enum Frame {
 pub struct Header {
     /// What follows.
     pub frame: Frame,
-    /// The membership it is sent in. (Control frames carry theirs in the envelope; here it is only informative.)
+    /// The membership it is sent in. (Messages carry theirs in the envelope; here it is only informative.)
     pub tag: Tag,
     /// The step it belongs to.
     pub step: Step,
@@ -96,13 +104,8 @@ impl Header {
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let (kind, node) = match self.frame {
-            Frame::Control => (0, None),
+            Frame::Control(control) => (control.number(), None),
             Frame::Bulk(kind) => (number_of(kind), node_of(kind)),
-            Frame::Ping => (5, None),
-            Frame::Sign => (6, None),
-            Frame::Readable => (7, None),
-            Frame::Returned => (8, None),
-            Frame::Shows => (9, None),
             Frame::Lent(kind) => (LENT | number_of(kind), node_of(kind)),
         };
         let node = node.unwrap_or(Node { first: 0, count: 0 });
@@ -140,12 +143,12 @@ impl Header {
         };
         let unknown = WireError::Kind(bytes[4]);
         let (frame, len) = match bytes[4] {
-            0 => (Frame::Control, None),
-            5 => (Frame::Ping, Some(0)),
-            6 => (Frame::Sign, Some(SIGN_LEN)),
-            7 => (Frame::Readable, Some(0)),
-            8 => (Frame::Returned, Some(LOAN_NUMBER_LEN)),
-            9 => (Frame::Shows, None),
+            0 => (Frame::Control(Control::Message), None),
+            5 => (Frame::Control(Control::Ping), Some(0)),
+            6 => (Frame::Control(Control::Sign), Some(SIGN_LEN)),
+            7 => (Frame::Control(Control::Readable), Some(0)),
+            8 => (Frame::Control(Control::Returned), Some(LOAN_NUMBER_LEN)),
+            9 => (Frame::Control(Control::Shows), None),
             number if number & LENT != 0 => (Frame::Lent(kind(number & !LENT).ok_or(unknown)?), Some(LOAN_LEN)),
             number => (Frame::Bulk(kind(number).ok_or(unknown)?), None),
         };
@@ -158,11 +161,24 @@ impl Header {
         if matches!(frame, Frame::Bulk(_)) && !payload_len.is_multiple_of(ELEMENT_LEN as u32) {
             return Err(WireError::Ragged(payload_len));
         }
-        if frame == Frame::Shows && !payload_len.is_multiple_of(SHOWN_LEN as u32) {
+        if frame == Frame::Control(Control::Shows) && !payload_len.is_multiple_of(SHOWN_LEN as u32) {
             return Err(WireError::RaggedFiles(payload_len));
         }
         let tag = Tag { generation: Generation(u64_at(16)), revision: u32_at(12) };
         Ok(Self { frame, tag, step: Step(u64_at(24)), offset: u64_at(32), payload_len })
+    }
+}
+
+impl Control {
+    fn number(self) -> u8 {
+        match self {
+            Self::Message => 0,
+            Self::Ping => 5,
+            Self::Sign => 6,
+            Self::Readable => 7,
+            Self::Returned => 8,
+            Self::Shows => 9,
+        }
     }
 }
 
@@ -294,7 +310,7 @@ mod tests {
     fn headers_survive_their_bytes() {
         let tag = Tag { generation: Generation(1 << 40), revision: 70_000 };
         for frame in [
-            Frame::Control,
+            Frame::Control(Control::Message),
             Frame::Bulk(Kind::Partial(Node { first: 3, count: 256 })),
             Frame::Bulk(Kind::Reduced),
             Frame::Bulk(Kind::Replica),
@@ -304,10 +320,10 @@ mod tests {
             assert_eq!(Header::decode(&header.encode()), Ok(header));
         }
         for (frame, len) in [
-            (Frame::Ping, 0),
-            (Frame::Readable, 0),
-            (Frame::Sign, SIGN_LEN),
-            (Frame::Returned, LOAN_NUMBER_LEN),
+            (Frame::Control(Control::Ping), 0),
+            (Frame::Control(Control::Readable), 0),
+            (Frame::Control(Control::Sign), SIGN_LEN),
+            (Frame::Control(Control::Returned), LOAN_NUMBER_LEN),
             (Frame::Lent(Kind::Partial(Node { first: 3, count: 256 })), LOAN_LEN),
             (Frame::Lent(Kind::Reduced), LOAN_LEN),
         ] {
@@ -339,7 +355,7 @@ mod tests {
         let mut unknown = good.encode();
         unknown[4] = 10;
         assert_eq!(Header::decode(&unknown), Err(WireError::Kind(10)));
-        let shows = |payload_len| Header { frame: Frame::Shows, payload_len, ..good };
+        let shows = |payload_len| Header { frame: Frame::Control(Control::Shows), payload_len, ..good };
         assert_eq!(Header::decode(&shows(2 * SHOWN_LEN as u32).encode()), Ok(shows(2 * SHOWN_LEN as u32)));
         let refused = Header::decode(&shows(SHOWN_LEN as u32 + 1).encode());
         assert_eq!(refused, Err(WireError::RaggedFiles(SHOWN_LEN as u32 + 1)));

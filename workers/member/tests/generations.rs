@@ -161,7 +161,7 @@ fn one_member_alone_finishes_and_leaves() {
 /// It does not wait for the boundary, and the others make up for what it was at; told to both at once, nobody goes on the other's word.
 #[test]
 fn who_has_no_time_goes_in_the_middle_of_a_step_if_somebody_stays() {
-    let (mut early, mut overtaken) = (0, 0);
+    let (mut early, mut overtaken, mut before_bulk) = (0, 0, 0);
     for seed in 1..40 {
         let mut world = begin(seed, 8, 3, 20);
         while world.newest < Step(4) {
@@ -173,6 +173,7 @@ fn who_has_no_time_goes_in_the_middle_of_a_step_if_somebody_stays() {
         assert!(leavers == 1 || world.left_early == 0, "seed {seed}");
         early += world.left_early;
         overtaken += world.overtaken;
+        before_bulk += world.before_bulk;
         if leavers == 1 {
             recover(&mut world);
             finish(&mut world);
@@ -180,6 +181,7 @@ fn who_has_no_time_goes_in_the_middle_of_a_step_if_somebody_stays() {
         }
     }
     assert!(early > 0 && overtaken > 0, "{early} went, {overtaken} were heard while a unit was computed");
+    assert!(before_bulk > 0, "nothing came before bulk that was sent before it");
 }
 
 /// Two newcomers come in while two others go on: what they are sent beside the steps makes the same bits.

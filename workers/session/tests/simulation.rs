@@ -27,6 +27,7 @@ fn four_members_finish_undisturbed_and_save() {
 /// The switch that lets a newcomer in moves nothing, so nobody waits for it.
 #[test]
 fn a_newcomer_that_follows_holds_the_replica_when_it_comes_in() {
+    let mut before_bulk = 0;
     for seed in 1..40 {
         let mut world = begin(seed, 8, 2, 60);
         world.behind_max = Some(6);
@@ -40,7 +41,9 @@ fn a_newcomer_that_follows_holds_the_replica_when_it_comes_in() {
         world.propose(Entry::Switch { from: Generation(world.generation) }, &all, &[]);
         assert!(!world.run(EVENTS_MAX));
         assert_eq!((world.newest, world.caught_up), (Step(60), 2), "seed {seed}");
+        before_bulk += world.before_bulk;
     }
+    assert!(before_bulk > 0, "nothing came before bulk that was sent before it");
 }
 
 /// A link that carries less than steps make: as a member it would slow all of them, so it does not come in, and the others go on.

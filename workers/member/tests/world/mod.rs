@@ -7,6 +7,7 @@ mod histories;
 mod numbers;
 mod reduction;
 mod running;
+mod wires;
 
 pub use running::{begin, begin_as, begun};
 
@@ -21,9 +22,7 @@ use numbers::{Element, PARAMETERS, REPLICA, Random, Reference, add, gradient_of,
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
-use workers_member::{
-    Bulk, Config, Done, Exit, GradientFrom, In, Kind, LinkId, Member, Need, Out, Saved, Task, Unit, Written,
-};
+use workers_member::{Bulk, Config, Done, Exit, GradientFrom, In, Kind, Member, Need, Out, Saved, Task, Unit, Written};
 use workers_session::{Membership, Peer, RankMetrics, ShardWritten, Tag};
 
 const PIECE: usize = 4;
@@ -101,6 +100,8 @@ pub struct World {
     pub steps_total: u64,
     /// Newcomers follow, so many steps behind at the most.
     pub behind_max: Option<u64>,
+    /// Messages that came before bulk that was sent before them.
+    pub before_bulk: usize,
     /// How often a part of the replica was sent beside the steps.
     pub asides: u64,
     /// Parts of gradients that were sent before their sender applied them.
@@ -147,6 +148,7 @@ impl World {
             workers,
             steps_total,
             behind_max: if seed.is_multiple_of(3) { None } else { Some(6) },
+            before_bulk: 0,
             asides: 0,
             ahead: 0,
             reference: Reference::new(workers, steps_total),
@@ -301,6 +303,7 @@ impl World {
             Part(Peer),
             Free(Peer),
             Wire(Peer, Peer, u64),
+            BeforeBulk(Peer, Peer, u64),
             Dial(usize),
         }
         let mut choices = Vec::new();
@@ -323,6 +326,8 @@ impl World {
         };
         let wires = self.wires.iter().filter(|(key, wire)| tells(key, wire));
         choices.extend(wires.map(|(key, _)| Choice::Wire(key.0, key.1, key.2)));
+        let ahead = self.wires.iter().filter(|(_, wire)| wires::before_bulk(wire).is_some());
+        choices.extend(ahead.map(|(key, _)| Choice::BeforeBulk(key.0, key.1, key.2)));
         choices.extend((0..self.dials.len()).map(Choice::Dial));
         if choices.is_empty() {
             return false;
@@ -348,40 +353,19 @@ impl World {
             }
             Choice::Part(peer) => self.part(peer),
             Choice::Free(peer) => self.feed(peer, In::Free),
-            Choice::Wire(from, to, number) => self.deliver(from, to, number),
+            Choice::Wire(from, to, number) => {
+                let packet = self.wires.get_mut(&(from, to, number)).and_then(VecDeque::pop_front);
+                self.deliver(from, to, number, packet);
+            }
+            Choice::BeforeBulk(from, to, number) => {
+                let wire = self.wires.get_mut(&(from, to, number)).unwrap();
+                let packet = wires::before_bulk(wire).and_then(|index| wire.remove(index));
+                self.before_bulk += 1;
+                self.deliver(from, to, number, packet);
+            }
             Choice::Dial(index) => self.dial(index),
         }
         true
-    }
-
-    fn deliver(&mut self, from: Peer, to: Peer, number: u64) {
-        let link = LinkId { peer: from, number };
-        let packet = self.wires.get_mut(&(from, to, number)).and_then(VecDeque::pop_front);
-        // One queue into each process, as in production: whoever said something because of a link comes after the news of it.
-        let input = match packet {
-            Some(Packet::Say(envelope)) => In::Message { link, envelope, bytes: MESSAGE_BYTES },
-            Some(Packet::Bulk(bulk, payload)) => In::Bulk { link, bulk, payload },
-            None => {
-                self.wires.remove(&(from, to, number));
-                In::Lost(link)
-            }
-        };
-        self.tell(to, input);
-    }
-
-    fn dial(&mut self, index: usize) {
-        let (from, to) = self.dials.swap_remove(index);
-        if !self.shells.contains_key(&to) {
-            return self.tell(from, In::Refused(to));
-        }
-        self.cut(from, to, 3);
-        let number = self.links_made;
-        self.links_made += 1;
-        self.links.insert((from.min(to), from.max(to)), number);
-        for (me, other) in [(from, to), (to, from)] {
-            self.wires.insert((other, me, number), VecDeque::new());
-            self.tell(me, In::Linked(LinkId { peer: other, number }));
-        }
     }
 
     fn feed(&mut self, peer: Peer, input: In<Vec<Element>>) {

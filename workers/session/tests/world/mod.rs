@@ -3,6 +3,7 @@
 
 mod changes;
 mod running;
+mod wires;
 
 pub use running::{begin, begin_as, begun};
 
@@ -97,6 +98,8 @@ pub struct World {
     /// Who was to go in the middle of a step, and how many members went so.
     pub asked_to_go: BTreeSet<Peer>,
     pub left_early: u64,
+    /// Messages that came before bulk that was sent before them.
+    pub before_bulk: u64,
     /// Who was said to fall behind, by how many steps.
     pub behind: BTreeMap<Peer, u64>,
     /// To whom parts of the replica and of gradients take for ever.
@@ -127,6 +130,7 @@ impl World {
             caught_up: 0,
             asked_to_go: BTreeSet::new(),
             left_early: 0,
+            before_bulk: 0,
             slow: None,
             behind: BTreeMap::new(),
             shells: BTreeMap::new(),
@@ -503,12 +507,10 @@ impl World {
             (!shell.pending.is_empty()).then(|| choices.push((0, peer, peer)));
             (!shell.orders.is_empty()).then(|| choices.push((1, peer, peer)));
         }
-        let stands = |to: Peer, first: Option<&Packet>| {
-            self.slow == Some(to) && matches!(first, Some(Packet::Aside { .. } | Packet::Mean { .. }))
-        };
-        let moves = |wire: &VecDeque<Packet>, to: Peer| !wire.is_empty() && !stands(to, wire.front());
-        let wires = self.wires.iter().filter(|(ends, wire)| moves(wire, ends.1));
+        let wires = self.wires.iter().filter(|(ends, wire)| !self.stands(ends.1, wire.front()));
         wires.for_each(|(&(from, to), _)| choices.push((2, from, to)));
+        let wires = self.wires.iter().filter(|(_, wire)| wires::before_bulk(wire).is_some());
+        wires.for_each(|(&(from, to), _)| choices.push((4, from, to)));
         self.dials.iter().for_each(|&(from, to)| choices.push((3, from, to)));
         let Some(&(kind, from, to)) = choices.get(self.random.below(choices.len())) else { return false };
         match kind {
@@ -519,6 +521,12 @@ impl World {
             }
             2 => {
                 let packet = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+                packet.into_iter().for_each(|p| self.deliver(from, to, p));
+            }
+            4 => {
+                let wire = self.wires.get_mut(&(from, to));
+                let packet = wire.and_then(|wire| wires::before_bulk(wire).and_then(|index| wire.remove(index)));
+                self.before_bulk += 1;
                 packet.into_iter().for_each(|p| self.deliver(from, to, p));
             }
             _ => self.dial(from, to),
@@ -567,27 +575,5 @@ impl World {
             supply => shell.supplies.push(supply),
         }
         self.progress(to);
-    }
-
-    pub fn dial(&mut self, from: Peer, to: Peer) {
-        self.dials.retain(|d| *d != (from, to));
-        let link = (from.min(to), from.max(to));
-        if self.shells.contains_key(&from) && self.shells.contains_key(&to) && self.links.insert(link) {
-            self.wires.remove(&(from, to));
-            self.wires.remove(&(to, from));
-            self.link(to, from);
-            self.link(from, to);
-        }
-    }
-
-    /// A new link tells of the end of the old one, if nothing else has.
-    pub fn link(&mut self, me: Peer, to: Peer) {
-        if let Some(shell) = self.shells.get_mut(&me)
-            && let Some(index) = shell.pending.iter().position(|input| *input == Input::Lost(to))
-        {
-            shell.pending.remove(index);
-            self.feed(me, Input::Lost(to));
-        }
-        self.feed(me, Input::Linked(to));
     }
 }
