@@ -1,11 +1,14 @@
 //! `ebb trace import`: what Ebb's own log recorded as files for `ebb simulate run`. What of a log is a recording is in
 //! `loadtest/simulate/src/imported.rs`; here are only the files and what is printed.
 
+use crate::args::Since;
 use crate::failure::Failure;
 use crate::output::{Output, json as print_json, line};
 use crate::simulate_run::write;
 use clap::{Args, Subcommand, ValueHint};
-use loadtest_simulate::imported::{Import, Imported};
+use events_schema::TimeMs;
+use gateway_api::rfc3339;
+use loadtest_simulate::imported::{Import, Imported, Window};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -22,7 +25,8 @@ pub enum TraceCommand {
 const HELP: &str = "\
 Examples:
   ebb log export --data ./ebb-data > log.jsonl
-  ebb trace import log.jsonl --into last-week
+  ebb trace import log.jsonl --into last-week --from 7d
+  ebb trace import log.jsonl --into november --from 2026-11-01T00:00:00Z --to 2026-12-01T00:00:00Z
 
 Writes jobs.csv, and demand.csv if fleets ever needed slots, and prints the `ebb simulate run` that runs them. docs/simulator.md says what
 of a log becomes what.";
@@ -36,14 +40,28 @@ pub struct ImportArgs {
     /// Folder for the files; made if it is not there.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub into: PathBuf,
+    /// Only jobs that came from then on, or were there: a time such as 2026-11-01T00:00:00Z, or how long before the log's end, such as 7d.
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<Since>,
+    /// Only jobs that came before then, said in the same way.
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<Since>,
 }
 
 /// `ebb trace …`.
 pub fn trace(command: &TraceCommand, output: Output) -> Result<(), Failure> {
     let TraceCommand::Import(args) = command;
-    let found = read(&args.export)?;
+    let import = read(&args.export)?;
+    let Some(lasts_ms) = import.lasts_ms() else {
+        return Err(Failure::plain(format!("nothing stands in {}", args.export.display())));
+    };
+    let found = import.finish(window(args, lasts_ms)?);
     if found.jobs.is_empty() {
-        let why = format!("no job of {} trained and ended, so there is nothing to run again", args.export.display());
+        let when = if args.from.is_some() || args.to.is_some() { " in that time" } else { "" };
+        let (file, untrained, unfinished) = (args.export.display(), found.untrained, found.unfinished);
+        let why = format!(
+            "no job of {file} trained{when} and ended, so there is nothing to run again ({untrained} never trained, {unfinished} go on)"
+        );
         return Err(Failure::plain(why));
     }
     let (jobs, demand) = (args.into.join("jobs.csv"), args.into.join("demand.csv"));
@@ -56,19 +74,47 @@ pub fn trace(command: &TraceCommand, output: Output) -> Result<(), Failure> {
     let again = again(&found, &jobs, &demand);
     match output {
         Output::Json => print_json(&json!({
-            "jobs": found.jobs.len(), "untrained": found.untrained, "unfinished": found.unfinished,
+            "jobs": found.jobs.len(), "began_before": found.began_before, "untrained": found.untrained, "unfinished": found.unfinished,
             "cluster_slots": found.cluster_slots, "inference_slots": found.inference_slots, "command": again,
         })),
         Output::Table | Output::Name => {
             let (trained, untrained, unfinished) = (found.jobs.len(), found.untrained, found.unfinished);
-            line(format!("{trained} jobs; left out: {untrained} that never trained, {unfinished} that go on"));
+            let before = match found.began_before {
+                0 => String::new(),
+                count => format!(", {count} of them with what was left of them when that time began"),
+            };
+            line(format!("{trained} jobs{before}; left out: {untrained} that never trained, {unfinished} that go on"));
             line(again);
         }
     }
     Ok(())
 }
 
-fn read(file: &Path) -> Result<Imported, Failure> {
+/// Which part of a log is wanted, of one that lasts from a moment to another.
+fn window(args: &ImportArgs, (begins_ms, ends_ms): (u64, u64)) -> Result<Window, Failure> {
+    let all = Window::default();
+    let at = |said: Option<Since>, otherwise: u64| said.map_or(otherwise, |said| said.ms(ends_ms));
+    let window = Window { from_ms: at(args.from, all.from_ms), to_ms: at(args.to, all.to_ms) };
+    let shown = |ms: u64| rfc3339(TimeMs(ms));
+    let lasts = format!("the log lasts from {} to {}", shown(begins_ms), shown(ends_ms));
+    let wrong = |what: String| Err(Failure::Usage(format!("{what}; {lasts}")));
+    if window.from_ms >= window.to_ms {
+        return wrong(format!(
+            "--from is {} and --to {}, which is not later",
+            shown(window.from_ms),
+            shown(window.to_ms)
+        ));
+    }
+    if window.from_ms > ends_ms {
+        return wrong(format!("--from is {}, when nothing happens any more", shown(window.from_ms)));
+    }
+    if window.to_ms <= begins_ms {
+        return wrong(format!("--to is {}, when nothing has happened yet", shown(window.to_ms)));
+    }
+    Ok(window)
+}
+
+fn read(file: &Path) -> Result<Import, Failure> {
     let cannot = |error| Failure::local(format!("{} cannot be read", file.display()), error);
     let mut import = Import::default();
     // A line is a batch, and a log may be longer than memory.
@@ -76,7 +122,7 @@ fn read(file: &Path) -> Result<Imported, Failure> {
         let text = text.map_err(cannot)?;
         import.line(&text).map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
     }
-    Ok(import.finish())
+    Ok(import)
 }
 
 /// What runs it again. Servers are not kept: each slot stands by itself.
@@ -97,12 +143,24 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn args(of: &[&str]) -> ImportArgs {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            import: ImportArgs,
+        }
+        let line = ["import", "log.jsonl", "--into", "out"].iter().chain(of);
+        clap::Parser::try_parse_from(line).map(|Line { import }| import).unwrap()
+    }
+
+    fn facts(at_ms: u64, facts: serde_json::Value) -> String {
+        json!({"offset": 1, "at_ms": at_ms, "facts": facts}).to_string()
+    }
+
     #[test]
     fn an_export_becomes_files_that_can_be_run() {
         let folder = tempfile::tempdir().unwrap();
         let (export, into) = (folder.path().join("log.jsonl"), folder.path().join("out"));
-        let facts =
-            |at_ms: u64, facts: serde_json::Value| json!({"offset": 1, "at_ms": at_ms, "facts": facts}).to_string();
         let spec = json!({"name": "a", "workers": {"min": 1, "max": 2}, "priority": 0});
         let lines = [
             facts(0, json!([{"fact": "fleet_declared", "fleet": "f", "slots": ["s/0", "s/1", "s/2"]}])),
@@ -116,14 +174,48 @@ mod tests {
             facts(9_000, json!([{"fact": "job_finished", "job": "j"}])),
         ];
         std::fs::write(&export, lines.join("\n")).unwrap();
-        trace(&TraceCommand::Import(ImportArgs { export: export.clone(), into: into.clone() }), Output::Json).unwrap();
-        assert!(std::fs::read_to_string(into.join("jobs.csv")).unwrap().contains("\"j a\",1,7.000,2,1,2,\"local\",0"));
-        assert_eq!(std::fs::read_to_string(into.join("demand.csv")).unwrap(), "t,needed\n0,0\n3,1\n9,1\n");
-        let found = read(&export).unwrap();
+        let wanted = ImportArgs { export: export.clone(), into: into.clone(), ..args(&[]) };
+        trace(&TraceCommand::Import(wanted), Output::Json).unwrap();
+        assert!(std::fs::read_to_string(into.join("jobs.csv")).unwrap().contains("\"j a\",0,7.000,2,1,2,\"local\",0"));
+        assert_eq!(std::fs::read_to_string(into.join("demand.csv")).unwrap(), "t,needed\n0,0\n2,1\n8,1\n");
+        let found = read(&export).unwrap().finish(Window::default());
         let command = again(&found, Path::new("jobs.csv"), Path::new("a b.csv"));
         assert_eq!(
             command,
             "ebb simulate run --jobs jobs.csv --cluster 2x1:slot --inference 1x1:slot --demand 'a b.csv':needed"
         );
+    }
+
+    /// A log of ten days, from the 1st of January 2026 on.
+    const DAYS: (u64, u64) = (1_767_225_600_000, 1_768_089_600_000);
+
+    #[test]
+    fn a_window_is_said_by_times_or_back_from_the_logs_end() {
+        let of = |said: &[&str]| window(&args(said), DAYS).unwrap();
+        assert_eq!(of(&[]), Window::default());
+        let seven = Window { from_ms: DAYS.1 - 7 * 86_400_000, ..Window::default() };
+        assert_eq!(of(&["--from", "7d"]), seven);
+        assert_eq!(of(&["--from", "2026-01-04T00:00:00Z"]), seven);
+        assert_eq!(of(&["--from", "7d", "--to", "2d"]), Window { to_ms: DAYS.1 - 2 * 86_400_000, ..seven });
+    }
+
+    #[test]
+    fn a_window_in_which_nothing_can_be_is_refused_with_what_the_log_has() {
+        let said = |of: &[&str]| match window(&args(of), DAYS) {
+            Err(Failure::Usage(said)) => said,
+            other => panic!("{of:?}: {:?}", other.is_ok()),
+        };
+        let lasts = "the log lasts from 2026-01-01T00:00:00.000Z to 2026-01-11T00:00:00.000Z";
+        let cases: [(&[&str], &str); 4] = [
+            (&["--from", "2d", "--to", "7d"], "--from is 2026-01-09T00:00:00.000Z and --to 2026-01-04T00:00:00.000Z"),
+            (&["--from", "2d", "--to", "2d"], "which is not later"),
+            (&["--from", "2026-02-01T00:00:00Z"], "--from is 2026-02-01T00:00:00.000Z, when nothing happens any more"),
+            (&["--to", "30d"], "--to is 2025-12-12T00:00:00.000Z, when nothing has happened yet"),
+        ];
+        for (arguments, expected) in cases {
+            let said = said(arguments);
+            assert!(said.contains(expected) && said.contains(lasts), "{said}");
+        }
+        assert!("last week".parse::<Since>().unwrap_err().contains("2026-01-01T00:00:00Z"));
     }
 }

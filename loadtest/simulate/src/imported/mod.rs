@@ -4,10 +4,16 @@
 //! without tables are under ([`Curve::Even`]); its duration is what that takes on its most slots. Jobs that failed or were cancelled are as long as
 //! they trained; those that never trained, and those that go on after the log's end, are left out and counted.
 //!
+//! Of a [`Window`] are the jobs that came within it, with all that they trained until their end, whenever that was; and those that were there when it began, with
+//! what they trained from then on.
+//!
 //! Of fleets only the sum is kept. What was never needed at once by all of them is lent all the time, and is the cluster; the rest serves.
+
+mod jobs;
 
 use crate::curve::Curve;
 use crate::trace::{TraceJob, Work};
+use jobs::{Recorded, Within};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -23,20 +29,24 @@ pub struct Import {
     jobs: Vec<Recorded>,
     numbers: BTreeMap<String, usize>,
     fleets: BTreeMap<String, Fleet>,
-    /// Slots that all fleets together need, by time; one entry for a moment.
-    needed: Vec<(u64, u64)>,
+    /// Slots that all fleets together have and need, by time; one entry for a moment.
+    needed: Vec<(u64, (u64, u64))>,
 }
 
-#[derive(Debug, Clone)]
-struct Recorded {
-    job: TraceJob,
-    slots: u16,
-    /// Whether it has trained: from then on slots count.
-    trains: bool,
-    since_ms: u64,
-    /// Time on a single slot that it has trained for.
-    done_ms: f64,
-    ended: bool,
+/// A part of a log, by its clock: from a moment on, and before another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// In milliseconds since 1970.
+    pub from_ms: u64,
+    /// The first that is not in it.
+    pub to_ms: u64,
+}
+
+impl Default for Window {
+    /// All of a log.
+    fn default() -> Self {
+        Self { from_ms: 0, to_ms: u64::MAX }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -58,6 +68,8 @@ pub struct ImportError {
 pub struct Imported {
     /// By their submission, as [`crate::Format::Csv`] has them.
     pub jobs: Vec<TraceJob>,
+    /// Those among them that had come before the window began, and had not ended.
+    pub began_before: usize,
     /// Jobs that never trained.
     pub untrained: usize,
     /// Jobs that had not ended where the log does.
@@ -66,7 +78,7 @@ pub struct Imported {
     pub cluster_slots: u64,
     /// Slots of which fleets needed some at times.
     pub inference_slots: u64,
-    /// What they needed of those, in slots: seconds from the log's beginning, and how many from then on.
+    /// What they needed of those, in slots: seconds from the first submission, and how many from then on.
     pub demand: Vec<(f64, u64)>,
 }
 
@@ -96,24 +108,20 @@ impl Import {
         Ok(())
     }
 
+    /// When the first of what it took happened and when the last, if it took anything.
+    #[must_use]
+    pub fn lasts_ms(&self) -> Option<(u64, u64)> {
+        Some((self.from_ms?, self.until_ms))
+    }
+
     fn fact(&mut self, at_ms: u64, fact: &Value) {
+        let kind = fact["fact"].as_str().unwrap_or_default();
         let number = fact["job"].as_str().and_then(|job| self.numbers.get(job).copied());
-        match (fact["fact"].as_str().unwrap_or_default(), number) {
-            ("job_accepted", None) => self.accepted(at_ms, fact),
-            ("plan_adopted", Some(number)) => {
-                let slots = fact["slots"].as_array().map_or(0, Vec::len);
-                self.jobs[number].go_on(at_ms, slots as u16);
-            }
-            ("generation_active", Some(number)) => {
-                let job = &mut self.jobs[number];
-                job.go_on(at_ms, job.slots);
-                job.trains = true;
-            }
-            ("job_suspended", Some(number)) => self.jobs[number].go_on(at_ms, 0),
-            ("job_finished" | "job_failed" | "job_cancelled", Some(number)) => {
-                let job = &mut self.jobs[number];
-                job.go_on(at_ms, 0);
-                job.ended = true;
+        match (kind, number) {
+            ("job_accepted", None) => {
+                let job = fact["job"].as_str().unwrap_or_default().to_owned();
+                self.numbers.insert(job, self.jobs.len());
+                self.jobs.push(Recorded::new(at_ms, fact));
             }
             ("fleet_declared", _) => {
                 let slots = fact["slots"].as_array().map_or(0, Vec::len) as u64;
@@ -125,24 +133,9 @@ impl Import {
                 self.fleet(fact).needed = needed;
                 self.note_need(at_ms);
             }
+            (_, Some(number)) => self.jobs[number].fact(at_ms, kind, fact),
             _ => {}
         }
-    }
-
-    fn accepted(&mut self, at_ms: u64, fact: &Value) {
-        let (spec, text) = (&fact["spec"], |value: &Value| value.as_str().unwrap_or_default().to_owned());
-        let bound = |key: &str| spec["workers"][key].as_u64().and_then(|bound| u16::try_from(bound).ok()).unwrap_or(1);
-        let name = format!("{} {}", text(&fact["job"]), text(&spec["name"]));
-        let job = TraceJob {
-            submitted_ms: at_ms - self.from_ms.unwrap_or(at_ms),
-            min: Some(bound("min")),
-            max: Some(bound("max")),
-            tenant: spec["tenant"].as_str().or(fact["tenant"].as_str()).map(str::to_owned),
-            priority: spec["priority"].as_i64().and_then(|priority| i32::try_from(priority).ok()).unwrap_or(0),
-            ..TraceJob::new(name, bound("max"), Work::Seconds(0.0))
-        };
-        self.numbers.insert(text(&fact["job"]), self.jobs.len());
-        self.jobs.push(Recorded { job, slots: 0, trains: false, since_ms: at_ms, done_ms: 0.0, ended: false });
     }
 
     fn fleet(&mut self, fact: &Value) -> &mut Fleet {
@@ -150,63 +143,60 @@ impl Import {
     }
 
     fn note_need(&mut self, at_ms: u64) {
+        let slots = self.fleets.values().map(|fleet| fleet.slots).sum();
         let needed = self.fleets.values().map(|fleet| fleet.needed.min(fleet.slots)).sum();
         match self.needed.last_mut() {
-            Some((at, last)) if *at == at_ms => *last = needed,
-            Some((_, last)) if *last == needed => {}
-            _ => self.needed.push((at_ms, needed)),
+            Some((at, last)) if *at == at_ms => *last = (slots, needed),
+            Some((_, last)) if *last == (slots, needed) => {}
+            _ => self.needed.push((at_ms, (slots, needed))),
         }
     }
 
-    /// What all lines together came to.
+    /// What all lines together came to within a window.
     #[must_use]
-    pub fn finish(self) -> Imported {
-        let from_ms = self.from_ms.unwrap_or(0);
+    pub fn finish(self, window: Window) -> Imported {
         let (mut jobs, mut untrained, mut unfinished) = (Vec::new(), 0, 0);
+        // What fleets needed counts until the last job has ended.
+        let (mut last_ms, mut before) = (window.to_ms.min(self.until_ms), 0);
         for recorded in self.jobs {
-            match (recorded.ended, recorded.done_ms > 0.0) {
-                (false, _) => unfinished += 1,
-                (true, false) => untrained += 1,
-                (true, true) => jobs.push(recorded.job()),
+            let ended_ms = recorded.ended_ms();
+            let speed = |job: &TraceJob, slots: u16| Curve::Even { workers: job.workers }.speed(slots).unwrap_or(0.0);
+            match recorded.within(window, speed) {
+                Within::Outside => {}
+                Within::Unfinished => unfinished += 1,
+                Within::Untrained => untrained += 1,
+                Within::Ran { job, came_ms, began_before } => {
+                    (before, last_ms) = (before + usize::from(began_before), last_ms.max(ended_ms.unwrap_or(0)));
+                    jobs.push((came_ms, *job));
+                }
             }
         }
-        let slots: u64 = self.fleets.values().map(|fleet| fleet.slots).sum();
-        let most = self.needed.iter().map(|(_, needed)| *needed).max().unwrap_or(0);
-        let mut demand: Vec<(f64, u64)> =
-            self.needed.iter().map(|(at_ms, needed)| ((at_ms - from_ms) as f64 / 1e3, *needed)).collect();
-        // A curve begins with the log and lasts as long.
-        if demand.first().is_some_and(|(at_s, _)| *at_s > 0.0) {
-            demand.insert(0, (0.0, 0));
-        }
-        let until_s = (self.until_ms - from_ms) as f64 / 1e3;
-        if let Some((_, needed)) = demand.last().copied().filter(|(at_s, _)| *at_s < until_s) {
-            demand.push((until_s, needed));
-        }
+        jobs.sort_by_key(|(came_ms, _)| *came_ms);
+        let begins_ms = window.from_ms.max(self.from_ms.unwrap_or(0));
+        let first_ms = jobs.first().map_or(begins_ms, |(came_ms, _)| *came_ms);
+        let jobs =
+            jobs.into_iter().map(|(came_ms, job)| TraceJob { submitted_ms: came_ms - first_ms, ..job }).collect();
+        let needed = clipped(&self.needed, (first_ms, last_ms));
+        let slots = needed.iter().map(|(_, (slots, _))| *slots).max().unwrap_or(0);
+        let most = needed.iter().map(|(_, (_, needed))| *needed).max().unwrap_or(0);
+        let demand = needed.iter().map(|(ms, (_, needed))| (*ms as f64 / 1e3, *needed)).collect();
         let (cluster_slots, inference_slots) = (slots.saturating_sub(most), most.min(slots));
-        Imported { jobs, untrained, unfinished, cluster_slots, inference_slots, demand }
+        Imported { jobs, began_before: before, untrained, unfinished, cluster_slots, inference_slots, demand }
     }
 }
 
-impl Recorded {
-    fn speed(&self, slots: u16) -> f64 {
-        let most = self.job.workers;
-        Curve::Even { workers: most }.speed(slots.min(most)).unwrap_or(0.0)
+/// What was so between two moments, by what changed when: in milliseconds from the first of them, at which something is said, and so it is at the last.
+fn clipped<T: Copy + Default + PartialEq>(changes: &[(u64, T)], (from_ms, until_ms): (u64, u64)) -> Vec<(u64, T)> {
+    let begins = changes.partition_point(|(at_ms, _)| *at_ms <= from_ms);
+    let ends = changes.partition_point(|(at_ms, _)| *at_ms <= until_ms).max(begins);
+    let first = begins.checked_sub(1).and_then(|at| changes.get(at)).map_or_else(T::default, |(_, first)| *first);
+    let mut found = vec![(0, first)];
+    found.extend(changes[begins..ends].iter().map(|(at_ms, of)| (at_ms - from_ms, *of)));
+    let (last_ms, last) = (until_ms.saturating_sub(from_ms), found[found.len() - 1]);
+    if last.0 < last_ms {
+        found.push((last_ms, last.1));
     }
-
-    /// It has so many slots from now on.
-    fn go_on(&mut self, at_ms: u64, slots: u16) {
-        if self.trains {
-            self.done_ms += (at_ms - self.since_ms) as f64 * self.speed(self.slots);
-        }
-        // Who has lost all its slots begins anew.
-        self.trains &= slots > 0;
-        (self.slots, self.since_ms) = (slots, at_ms);
-    }
-
-    fn job(self) -> TraceJob {
-        let seconds = self.done_ms / 1e3 / self.speed(self.job.workers);
-        TraceJob { work: Work::Seconds(seconds), ..self.job }
-    }
+    found
 }
 
 impl Imported {
@@ -242,13 +232,17 @@ mod tests {
     use serde_json::json;
 
     fn imported(batches: &[(u64, Vec<Value>)]) -> Imported {
+        within(Window::default(), batches)
+    }
+
+    fn within(window: Window, batches: &[(u64, Vec<Value>)]) -> Imported {
         let mut import = Import::default();
         for (at_ms, facts) in batches {
             import
                 .line(&json!({"offset": 1, "at_ms": at_ms, "term": 0, "sequence": 0, "facts": facts}).to_string())
                 .unwrap();
         }
-        import.finish()
+        import.finish(window)
     }
 
     fn accepted(job: &str, min: u16, max: u16) -> Value {
@@ -284,6 +278,42 @@ mod tests {
         assert_eq!((job.workers, job.min, job.max, job.priority), (4, Some(1), Some(4), 2));
         assert_eq!((job.name.as_str(), job.tenant.as_deref()), ("a a \"b\", c", Some("local")));
         assert_eq!(job.work, Work::Seconds(11.0));
+    }
+
+    /// Four jobs: one over before 10 s, one from before it to 22 s, one from 12 to 30 s, and one that comes at 20 s.
+    fn four() -> Vec<(u64, Vec<Value>)> {
+        let starts = |job: &str| vec![accepted(job, 1, 1), planned(job, 1), of("generation_active", job)];
+        let fleet = json!({"fact": "fleet_declared", "fleet": "f", "slots": ["s/0", "s/1", "s/2", "s/3"]});
+        let needs = |needed: u64| json!({"fact": "demand_accepted", "fleet": "f", "needed": needed});
+        vec![
+            (1_000, vec![fleet, needs(3)]),
+            (2_000, starts("over")),
+            (4_000, [starts("before"), vec![of("job_finished", "over"), needs(1)]].concat()),
+            (12_000, starts("in")),
+            (15_000, vec![needs(2)]),
+            (20_000, starts("after")),
+            (22_000, vec![of("job_finished", "before")]),
+            (30_000, vec![of("job_finished", "in"), needs(0)]),
+            (40_000, vec![of("job_finished", "after")]),
+        ]
+    }
+
+    #[test]
+    fn of_a_window_are_the_jobs_that_were_there_with_all_that_they_trained_from_its_beginning_on() {
+        let found = within(Window { from_ms: 10_000, to_ms: 20_000 }, &four());
+        let of = |job: &TraceJob| (job.name.clone(), job.submitted_ms, job.work);
+        let jobs: Vec<_> = found.jobs.iter().map(of).collect();
+        let named = |name: &str| format!("{name} a \"b\", c");
+        assert_eq!(
+            jobs,
+            [(named("before"), 0, Work::Seconds(12.0)), (named("in"), 2_000, Work::Seconds(18.0))],
+            "the first was there already, the second ended after it, and what was over or had not come is none of it"
+        );
+        assert_eq!((found.began_before, found.untrained, found.unfinished), (1, 0, 0));
+        // Needs count from the first job's beginning to the last one's end.
+        assert_eq!((found.cluster_slots, found.demand), (2, vec![(0.0, 1), (5.0, 2), (20.0, 0)]));
+        let all = within(Window::default(), &four());
+        assert_eq!((all.jobs.len(), all.jobs[3].submitted_ms, all.demand[0]), (4, 18_000, (0.0, 3)));
     }
 
     #[test]
