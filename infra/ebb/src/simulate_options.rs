@@ -30,7 +30,10 @@ struct Said {
 enum Kind {
     Switch,
     One,
+    /// With commas between.
     Several,
+    /// Said once for each.
+    Repeated,
 }
 
 impl<A> Deref for Given<A> {
@@ -51,7 +54,7 @@ impl<A> Given<A> {
 
     /// What has to be typed for the same options. Defaults do not: typed, they may stand in the way of other options.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        self.all().filter_map(Said::argument).collect()
+        self.all().flat_map(Said::typed).collect()
     }
 
     fn all(&self) -> impl Iterator<Item = &Said> {
@@ -66,19 +69,21 @@ impl Said {
             _ => Value::from(text.as_str()),
         };
         match (&self.values, self.kind) {
-            (None, Kind::Several) => Value::Array(Vec::new()),
+            (None, Kind::Several | Kind::Repeated) => Value::Array(Vec::new()),
             (None, _) => Value::Null,
-            (Some(values), Kind::Several) => values.iter().map(one).collect(),
+            (Some(values), Kind::Several | Kind::Repeated) => values.iter().map(one).collect(),
             (Some(values), _) => values.last().map_or(Value::Null, one),
         }
     }
 
-    fn argument(&self) -> Option<String> {
-        let values = self.values.as_ref().filter(|_| self.is_typed)?.join(",");
+    fn typed(&self) -> Vec<String> {
+        let Some(values) = self.values.as_ref().filter(|_| self.is_typed) else { return Vec::new() };
         let name = self.name.replace('_', "-");
         match self.kind {
-            Kind::Switch => (values == "true").then(|| format!("--{name}")),
-            Kind::One | Kind::Several => Some(format!("--{name}={values}")),
+            Kind::Switch if values.last().is_some_and(|on| on == "true") => vec![format!("--{name}")],
+            Kind::Switch => Vec::new(),
+            Kind::One | Kind::Several => vec![format!("--{name}={}", values.join(","))],
+            Kind::Repeated => values.iter().map(|value| format!("--{name}={value}")).collect(),
         }
     }
 }
@@ -87,8 +92,8 @@ fn said(command: &Command, matches: &ArgMatches) -> Vec<Said> {
     let of = |argument: &clap::Arg| {
         let kind = match argument.get_action() {
             ArgAction::SetTrue | ArgAction::SetFalse => Kind::Switch,
-            ArgAction::Append => Kind::Several,
             _ if argument.get_value_delimiter().is_some() => Kind::Several,
+            ArgAction::Append => Kind::Repeated,
             _ => Kind::One,
         };
         let values = matches.get_raw(argument.get_id().as_str());
@@ -163,11 +168,22 @@ mod tests {
 
     #[test]
     fn what_is_typed_again_has_the_same_options() {
-        let line =
-            ["run", "--cluster", "2x4:t4", "--jobs", "a=b.csv", "--quota", "a=1,b=2", "--guests", "--report", "x"];
+        let line = [
+            "run",
+            "--cluster",
+            "2x4:t4",
+            "--inference",
+            "1x1:t4,1x2:t4",
+            "--demand",
+            "d.csv:a",
+            "--demand",
+            "d.csv:b",
+        ];
+        let line = line.into_iter().chain(["--jobs", "a=b.csv", "--quota", "a=1,b=2", "--guests", "--report", "x"]);
         let once = Line::try_parse_from(line).unwrap().run;
         let arguments = once.arguments();
-        assert_eq!(arguments.join(" "), "--jobs=a=b.csv --cluster=2x4:t4 --quota=a=1,b=2 --guests");
+        let typed = "--jobs=a=b.csv --cluster=2x4:t4 --inference=1x1:t4,1x2:t4 --demand=d.csv:a --demand=d.csv:b --quota=a=1,b=2 --guests";
+        assert_eq!(arguments.join(" "), typed);
         let again = Line::try_parse_from([&["run".to_owned()][..], &arguments[..]].concat()).unwrap().run;
         assert_eq!((again.options(), again.arguments(), &again.report.report), (once.options(), arguments, &None));
     }

@@ -19,7 +19,7 @@ use loadtest_simulate::setup::{Notes, Shape, jobs};
 use loadtest_simulate::sharing::Sharing;
 use loadtest_simulate::slice::{between, scaled};
 use loadtest_simulate::{
-    Cluster, Costs, Deadlines, Demand, Failures, Format, Generator, Information, Setup, TraceJob, Work, trace,
+    Cluster, Costs, Deadlines, Demand, Failures, Format, Generator, Group, Information, Setup, TraceJob, Work, trace,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -46,14 +46,21 @@ pub struct SetupArgs {
     #[arg(long, value_name = "FORMAT", default_value = "csv")]
     pub jobs_format: Format,
     /// What is lent all the time: `SERVERSxSLOTS:TYPE[@SPEED]`, several with commas. Pollux's jobs: 16x4:t4 without it.
+    ///
+    /// Where fleets serve it may be left out: then nothing is lent all the time.
     #[arg(long, value_name = "CLUSTER")]
     pub cluster: Option<Cluster>,
     /// Fleets that serve and lend what they do not need, written in the same way.
     #[arg(long, value_name = "CLUSTER", requires = "demand")]
     pub inference: Option<Cluster>,
     /// What they need: a curve, whose maximum needs all their slots; it begins again at its end.
+    ///
+    /// One for all fleets; or said once for each, in their order.
     #[arg(long, value_name = "FILE:COLUMN", requires = "inference")]
-    pub demand: Option<String>,
+    pub demand: Vec<String>,
+    /// The curves say slots: a fleet needs as many as stand there, and not all of its slots at the maximum.
+    #[arg(long, hide_short_help = true, requires = "demand", conflicts_with = "looked_at_every_s")]
+    pub demand_in_slots: bool,
     /// The fleets' need goes straight between the curve's points, and they look at it so often; without it it changes at the points, and is said at once.
     #[arg(long, hide_short_help = true, value_name = "S", requires = "demand", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub looked_at_every_s: Option<u64>,
@@ -189,6 +196,7 @@ impl Rules {
         let cluster = match &args.cluster {
             Some(cluster) => cluster.clone(),
             None if peer => named(PEER_CLUSTER)?,
+            None if args.inference.is_some() => Cluster::default(),
             None => return Err(Failure::Usage("--cluster is missing; expected for example 2x4:t4".to_owned())),
         };
         let replica_mb = args.replica_mb.or((!peer).then_some(REPLICA_MB));
@@ -279,11 +287,8 @@ pub(crate) fn setup(
         jobs.iter_mut().for_each(|job| job.spec = job.spec.clone().profiled());
     }
     let inference = args.inference.clone().unwrap_or_default();
-    let looked_at = args.looked_at_every_s.map(|seconds| seconds * 1_000);
-    let demand = args.demand.as_deref().map(|named| demand(named, &inference, looked_at, files));
-    let demand: Vec<Demand> = demand.transpose()?.unwrap_or_default();
     let from_ms = args.from.map_or(0, |from| u64::try_from(from.as_millis()).unwrap_or(u64::MAX));
-    let demand = demand.into_iter().map(|demand| demand.begun_at(from_ms)).collect();
+    let demand = demand(args, &inference, files)?.into_iter().map(|demand| demand.begun_at(from_ms)).collect();
     let failures = args
         .server_fails_hours
         .map(|hours| Failures { mean_ms: hours * 3_600_000.0, repair_ms: args.repair_minutes * 60_000 });
@@ -345,19 +350,22 @@ fn part(args: &SetupArgs, recorded: Vec<TraceJob>, source: &Path) -> Result<Vec<
     Ok(left)
 }
 
-/// The demand of each fleet: the same curve, for the slots of each.
-fn demand(
-    named: &str,
-    inference: &Cluster,
-    looked_at_ms: Option<u64>,
-    files: &mut Files,
-) -> Result<Vec<Demand>, Failure> {
-    let curve = DemandCurve::read(named, files)?;
-    let of = |slots: u64| match looked_at_ms {
-        Some(every_ms) => curve.looked_at(slots, every_ms),
-        None => curve.of(slots, 1.0),
+/// The demand of each fleet: a curve of its own, or the same one for the slots of each.
+fn demand(args: &SetupArgs, inference: &Cluster, files: &mut Files) -> Result<Vec<Demand>, Failure> {
+    let curves = args.demand.iter().map(|named| DemandCurve::read(named, files)).collect::<Result<Vec<_>, _>>()?;
+    let (count, fleets) = (curves.len(), inference.groups.len());
+    if count > 1 && count != fleets {
+        let why =
+            format!("--demand: there are {count} curves and {fleets} fleets; expected one for all, or one for each");
+        return Err(Failure::Usage(why));
+    }
+    let looked_at = args.looked_at_every_s.map(|seconds| seconds * 1_000);
+    let of = |(curve, group): (&DemandCurve, &Group)| match looked_at {
+        _ if args.demand_in_slots => curve.in_slots(group.slots_total()),
+        Some(every_ms) => curve.looked_at(group.slots_total(), every_ms),
+        None => curve.of(group.slots_total(), 1.0),
     };
-    Ok(inference.groups.iter().map(|group| of(group.slots_total())).collect())
+    Ok(curves.iter().cycle().zip(&inference.groups).map(of).collect())
 }
 
 /// A recorded curve of what fleets need.
@@ -385,6 +393,15 @@ impl DemandCurve {
         let points: Vec<(f64, f64)> = self.points.iter().map(|point| (point.at_s, point.value)).collect();
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
         Demand::looked_at(&points, slots, (self.period_s * 1_000.0).round() as u64, every_ms)
+    }
+
+    /// What a fleet of so many slots needs that says slots.
+    fn in_slots(&self, slots: u64) -> Demand {
+        let ms = |seconds: f64| (seconds * 1_000.0).round() as u64;
+        let needed = |point: &Point| (point.value.ceil() as u64).min(slots) as u32;
+        let mut signals: Vec<(u64, u32)> = self.points.iter().map(|point| (ms(point.at_s), needed(point))).collect();
+        signals.dedup_by_key(|(_, needed)| *needed);
+        Demand::new(signals, ms(self.period_s))
     }
 
     /// What a fleet needs whose slots are all needed at the curve's maximum, so many times faster than it was.
@@ -429,4 +446,48 @@ pub(crate) fn resolved(
         "notes": notes,
     });
     if let Value::Object(resolved) = resolved { resolved } else { Map::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn args(of: &[&str]) -> SetupArgs {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            setup: SetupArgs,
+        }
+        let line = ["run", "--jobs", "jobs.csv"].iter().chain(of);
+        clap::Parser::try_parse_from(line).map(|Line { setup }| setup).unwrap()
+    }
+
+    #[test]
+    fn each_fleet_has_a_curve_of_its_own_or_all_have_the_same_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("day.csv");
+        std::fs::write(&file, "t,a,b\n0,1,0\n60,1,3\n120,0,3\n").unwrap();
+        let [a, b] = ["a", "b"].map(|column| format!("{}:{column}", file.display()));
+        let signals = |more: &[&str]| {
+            let args = args(&[&["--inference", "1x4:t4,1x6:t4"], more].concat());
+            let made = demand(&args, args.inference.as_ref().unwrap(), &mut Files::default());
+            made.map(|made| made.into_iter().map(|of| of.signals).collect::<Vec<_>>())
+                .map_err(|error| error.to_string())
+        };
+        let same = signals(&["--demand", &b]).unwrap();
+        assert_eq!(same, [[(0, 0), (60_000, 4)], [(0, 0), (60_000, 6)]], "the maximum needs all slots");
+        let own = signals(&["--demand", &a, "--demand", &b, "--demand-in-slots"]).unwrap();
+        assert_eq!(own, [[(0, 1), (120_000, 0)], [(0, 0), (60_000, 3)]], "as many as stand there");
+        let error = signals(&["--demand", &a, "--demand", &b, "--demand", &b]).unwrap_err();
+        assert!(error.contains("3 curves and 2 fleets"), "{error}");
+    }
+
+    #[test]
+    fn fleets_alone_need_no_cluster_and_without_either_one_is_asked_for() {
+        let fleets = args(&["--inference", "1x4:t4", "--demand", "day.csv:a"]);
+        assert_eq!(Rules::of(&fleets).unwrap().cluster, Cluster::default());
+        let error = Rules::of(&args(&[])).err().unwrap().to_string();
+        assert!(error.contains("--cluster is missing"), "{error}");
+    }
 }

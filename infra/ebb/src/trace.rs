@@ -6,8 +6,11 @@ use crate::failure::Failure;
 use crate::output::{Output, json as print_json, line};
 use crate::simulate_run::write;
 use clap::{Args, Subcommand, ValueHint};
+use controller_core::policy::POLICY_NAMES;
+use controller_core::policy::ibm_dp::DELTA_MS;
 use events_schema::TimeMs;
 use gateway_api::rfc3339;
+use loadtest_simulate::Cluster;
 use loadtest_simulate::imported::{Import, Imported, Window};
 use serde_json::json;
 use std::fs::File;
@@ -68,22 +71,23 @@ pub fn trace(command: &TraceCommand, output: Output) -> Result<(), Failure> {
     let cannot = |error| Failure::local(format!("{} cannot be made", args.into.display()), error);
     std::fs::create_dir_all(&args.into).map_err(cannot)?;
     write(&jobs, &found.jobs_csv())?;
-    if found.inference_slots > 0 {
+    if !found.serving.is_empty() {
         write(&demand, &found.demand_csv())?;
     }
     let again = again(&found, &jobs, &demand);
     match output {
         Output::Json => print_json(&json!({
             "jobs": found.jobs.len(), "began_before": found.began_before, "untrained": found.untrained, "unfinished": found.unfinished,
-            "cluster_slots": found.cluster_slots, "inference_slots": found.inference_slots, "command": again,
+            "cluster": found.cluster.groups, "inference": found.serving.iter().map(|of| &of.group).collect::<Vec<_>>(),
+            "left_out": found.left_out, "command": again,
         })),
         Output::Table | Output::Name => {
-            let (trained, untrained, unfinished) = (found.jobs.len(), found.untrained, found.unfinished);
             let before = match found.began_before {
                 0 => String::new(),
                 count => format!(", {count} of them with what was left of them when that time began"),
             };
-            line(format!("{trained} jobs{before}; left out: {untrained} that never trained, {unfinished} that go on"));
+            line(format!("{} jobs{before}", found.jobs.len()));
+            found.left_out.iter().for_each(|what| line(format!("left out: {what}")));
             line(again);
         }
     }
@@ -125,17 +129,43 @@ fn read(file: &Path) -> Result<Import, Failure> {
     Ok(import)
 }
 
-/// What runs it again. Servers are not kept: each slot stands by itself.
+/// What runs it again, under the policy that planned.
 fn again(found: &Imported, jobs: &Path, demand: &Path) -> String {
     let shown = |path: &Path| {
         let path = path.to_string_lossy().into_owned();
         shlex::try_quote(&path).map_or_else(|_| path.clone(), |quoted| quoted.into_owned())
     };
-    // A cluster has a slot at least: of fleets that at some moment needed everything at once it is one more than there was.
-    let cluster = format!("{}x1:slot", found.cluster_slots.max(1));
-    let lent = format!(" --inference {}x1:slot --demand {}:needed", found.inference_slots, shown(demand));
-    let lent = if found.inference_slots > 0 { lent } else { String::new() };
-    format!("ebb simulate run --jobs {} --cluster {cluster}{lent}", shown(jobs))
+    let mut said = vec![format!("ebb simulate run --jobs {}", shown(jobs))];
+    if !found.cluster.groups.is_empty() {
+        said.push(format!("--cluster {}", found.cluster));
+    }
+    if !found.serving.is_empty() {
+        let inference = Cluster { groups: found.serving.iter().map(|of| of.group.clone()).collect() };
+        said.push(format!("--inference {inference}"));
+        said.extend(found.serving.iter().map(|of| format!("--demand {}:{}", shown(demand), of.column())));
+        said.push("--demand-in-slots".to_owned());
+        said.extend(found.reclaim_deadline_ms.map(|ms| format!("--reclaim-deadline-ms {ms}")));
+    }
+    // What policies know of a job that says its steps.
+    said.push("--information stepped".to_owned());
+    if !found.quotas.is_empty() {
+        let quotas: Vec<String> = found.quotas.iter().map(|(tenant, slots)| format!("{tenant}={slots}")).collect();
+        said.push(format!("--quota {}", quotas.join(",")));
+    }
+    let flags = [(found.guests, "--guests"), (found.mixed_types, "--mixed-types"), (found.profile, "--profile")];
+    said.extend(flags.into_iter().filter(|(is, _)| *is).map(|(_, flag)| flag.to_owned()));
+    said.extend(found.start_ms.map(|ms| format!("--start-ms {ms}")));
+    said.extend(found.replica_mb.map(|mb| format!("--replica-mb {mb}")));
+    if let Some(policy) = found.policy.as_ref().filter(|policy| POLICY_NAMES.contains(&policy.name.as_str())) {
+        said.push(format!("--policies {}", policy.name));
+        if policy.forecasts {
+            said.push("--lending forecast".to_owned());
+        }
+        if policy.name.starts_with("ibm-dp") {
+            said.push(format!("--delta-s {}", DELTA_MS / 1_000));
+        }
+    }
+    said.join(" ")
 }
 
 #[cfg(test)]
@@ -163,7 +193,17 @@ mod tests {
         let (export, into) = (folder.path().join("log.jsonl"), folder.path().join("out"));
         let spec = json!({"name": "a", "workers": {"min": 1, "max": 2}, "priority": 0});
         let lines = [
-            facts(0, json!([{"fact": "fleet_declared", "fleet": "f", "slots": ["s/0", "s/1", "s/2"]}])),
+            facts(
+                0,
+                json!([{"fact": "agent_joined", "server": "s", "slots": 3, "class": "c", "slot_type": "t4"},
+                {"fact": "agent_joined", "server": "u", "slots": 2, "class": "c", "slot_type": "v100"},
+                {"fact": "fleet_declared", "fleet": "f", "slots": ["s/0", "s/1", "s/2"], "reclaim_deadline_ms": 700},
+                {"fact": "demand_accepted", "fleet": "f", "needed": 0},
+                {"fact": "fleet_declared", "fleet": "g", "slots": ["u/0", "u/1"], "offers": "explicit", "reclaim_deadline_ms": 500},
+                {"fact": "slots_offered", "fleet": "g", "slots": ["u/0", "u/1"]},
+                {"fact": "quota_set", "tenant": "labs", "quota_slots": 2},
+                {"fact": "policy_chosen", "policy": "ibm-dp", "forecast_day_ms": 1}]),
+            ),
             facts(
                 1_000,
                 json!([{"fact": "job_accepted", "job": "j", "tenant": "local", "spec": spec},
@@ -176,13 +216,14 @@ mod tests {
         std::fs::write(&export, lines.join("\n")).unwrap();
         let wanted = ImportArgs { export: export.clone(), into: into.clone(), ..args(&[]) };
         trace(&TraceCommand::Import(wanted), Output::Json).unwrap();
-        assert!(std::fs::read_to_string(into.join("jobs.csv")).unwrap().contains("\"j a\",0,7.000,2,1,2,\"local\",0"));
-        assert_eq!(std::fs::read_to_string(into.join("demand.csv")).unwrap(), "t,needed\n0,0\n2,1\n8,1\n");
+        assert!(std::fs::read_to_string(into.join("jobs.csv")).unwrap().contains("\"j a\",0,7.000,2,1,2,\"local\",0,"));
+        assert_eq!(std::fs::read_to_string(into.join("demand.csv")).unwrap(), "t,f_keeps\n0,0\n2,1\n8,1\n");
         let found = read(&export).unwrap().finish(Window::default());
         let command = again(&found, Path::new("jobs.csv"), Path::new("a b.csv"));
         assert_eq!(
             command,
-            "ebb simulate run --jobs jobs.csv --cluster 2x1:slot --inference 1x1:slot --demand 'a b.csv':needed"
+            "ebb simulate run --jobs jobs.csv --cluster 1x2:v100 --inference 1x3:t4 --demand 'a b.csv':f_keeps --demand-in-slots \
+             --reclaim-deadline-ms 700 --information stepped --quota labs=2 --policies ibm-dp --lending forecast --delta-s 600"
         );
     }
 

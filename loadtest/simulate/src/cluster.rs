@@ -1,6 +1,7 @@
 //! What there is to run on, as people write it: `16x4:t4` are 16 servers of 4 slots of the type `t4`; `8x8:v100@3` are three times as fast.
 
 use serde::Serialize;
+use std::fmt;
 use std::str::FromStr;
 
 /// Slots of one server at most, as an agent can hold.
@@ -43,6 +44,21 @@ impl Group {
     #[must_use]
     pub fn slots_total(&self) -> u64 {
         u64::from(self.servers) * u64::from(self.slots)
+    }
+}
+
+impl fmt::Display for Group {
+    /// As people write it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}:{}", self.servers, self.slots, self.kind)?;
+        if self.speed == 1.0 { Ok(()) } else { write!(f, "@{}", self.speed) }
+    }
+}
+
+impl fmt::Display for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups: Vec<String> = self.groups.iter().map(Group::to_string).collect();
+        f.write_str(&groups.join(","))
     }
 }
 
@@ -96,6 +112,7 @@ mod tests {
         let (first, second) = (&cluster.groups[0], &cluster.groups[1]);
         assert_eq!((first.servers, first.slots, first.kind.as_str(), first.speed), (16, 4, "t4", 1.0));
         assert_eq!((second.slots_total(), second.speed, cluster.slots_total()), (16, 3.0, 80));
+        assert_eq!(cluster.to_string(), "16x4:t4,2x8:v100@3");
     }
 
     #[test]

@@ -7,15 +7,24 @@
 //! Of a [`Window`] are the jobs that came within it, with all that they trained until their end, whenever that was; and those that were there when it began, with
 //! what they trained from then on.
 //!
-//! Of fleets only the sum is kept. What was never needed at once by all of them is lent all the time, and is the cluster; the rest serves.
+//! Servers that are alike are a group of each fleet. Those of whom everything was lent all the time are the cluster; of the others it is known how many slots were
+//! kept when, by demand, by name or by a recall. What a run has no place for is said, and not left out in silence.
 
+mod fleets;
 mod jobs;
+mod service;
 
+pub use fleets::Serving;
+pub use service::Policy;
+
+use crate::cluster::Cluster;
 use crate::curve::Curve;
 use crate::trace::{TraceJob, Work};
-use jobs::{Recorded, Within};
+use fleets::Fleets;
+use jobs::{Recorded, Traits, Within};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use service::Service;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// What of a log is a recording, line by line.
@@ -28,9 +37,8 @@ pub struct Import {
     /// In the order of their acceptance.
     jobs: Vec<Recorded>,
     numbers: BTreeMap<String, usize>,
-    fleets: BTreeMap<String, Fleet>,
-    /// Slots that all fleets together have and need, by time; one entry for a moment.
-    needed: Vec<(u64, (u64, u64))>,
+    fleets: Fleets,
+    service: Service,
 }
 
 /// A part of a log, by its clock: from a moment on, and before another.
@@ -47,12 +55,6 @@ impl Default for Window {
     fn default() -> Self {
         Self { from_ms: 0, to_ms: u64::MAX }
     }
-}
-
-#[derive(Debug, Clone, Default)]
-struct Fleet {
-    slots: u64,
-    needed: u64,
 }
 
 /// Why a line is none of an export.
@@ -74,12 +76,28 @@ pub struct Imported {
     pub untrained: usize,
     /// Jobs that had not ended where the log does.
     pub unfinished: usize,
-    /// Slots that were always lent.
-    pub cluster_slots: u64,
-    /// Slots of which fleets needed some at times.
-    pub inference_slots: u64,
-    /// What they needed of those, in slots: seconds from the first submission, and how many from then on.
-    pub demand: Vec<(f64, u64)>,
+    /// Servers all of whose slots were lent all the time.
+    pub cluster: Cluster,
+    /// Fleets' servers that were not.
+    pub serving: Vec<Serving>,
+    /// From a reclaim to the kill; the longest that a fleet allows.
+    pub reclaim_deadline_ms: Option<u64>,
+    /// Whether slots had guest slots.
+    pub guests: bool,
+    /// Whether the jobs may be on several types of slots at once, and whether they are measured before they settle.
+    pub mixed_types: bool,
+    /// See there.
+    pub profile: bool,
+    /// Slots that tenants had guaranteed.
+    pub quotas: BTreeMap<String, u32>,
+    /// Who planned.
+    pub policy: Option<Policy>,
+    /// How long a process took to start, and how large a replica was, in the mean.
+    pub start_ms: Option<u64>,
+    /// See there.
+    pub replica_mb: Option<u64>,
+    /// What a run cannot have as it was, in words.
+    pub left_out: Vec<String>,
 }
 
 impl Import {
@@ -117,47 +135,25 @@ impl Import {
     fn fact(&mut self, at_ms: u64, fact: &Value) {
         let kind = fact["fact"].as_str().unwrap_or_default();
         let number = fact["job"].as_str().and_then(|job| self.numbers.get(job).copied());
-        match (kind, number) {
-            ("job_accepted", None) => {
+        match number {
+            None if kind == "job_accepted" => {
                 let job = fact["job"].as_str().unwrap_or_default().to_owned();
                 self.numbers.insert(job, self.jobs.len());
                 self.jobs.push(Recorded::new(at_ms, fact));
             }
-            ("fleet_declared", _) => {
-                let slots = fact["slots"].as_array().map_or(0, Vec::len) as u64;
-                self.fleet(fact).slots = slots;
-                self.note_need(at_ms);
-            }
-            ("demand_accepted", _) => {
-                let needed = fact["needed"].as_u64().unwrap_or(0);
-                self.fleet(fact).needed = needed;
-                self.note_need(at_ms);
-            }
-            (_, Some(number)) => self.jobs[number].fact(at_ms, kind, fact),
-            _ => {}
+            Some(number) => self.jobs[number].fact(at_ms, kind, fact),
+            None => {}
         }
-    }
-
-    fn fleet(&mut self, fact: &Value) -> &mut Fleet {
-        self.fleets.entry(fact["fleet"].as_str().unwrap_or_default().to_owned()).or_default()
-    }
-
-    fn note_need(&mut self, at_ms: u64) {
-        let slots = self.fleets.values().map(|fleet| fleet.slots).sum();
-        let needed = self.fleets.values().map(|fleet| fleet.needed.min(fleet.slots)).sum();
-        match self.needed.last_mut() {
-            Some((at, last)) if *at == at_ms => *last = (slots, needed),
-            Some((_, last)) if *last == (slots, needed) => {}
-            _ => self.needed.push((at_ms, (slots, needed))),
-        }
+        self.fleets.fact(at_ms, kind, fact);
+        self.service.fact(at_ms, kind, fact);
     }
 
     /// What all lines together came to within a window.
     #[must_use]
     pub fn finish(self, window: Window) -> Imported {
-        let (mut jobs, mut untrained, mut unfinished) = (Vec::new(), 0, 0);
+        let (mut ran, mut untrained, mut unfinished) = (Vec::new(), 0, 0);
         // What fleets needed counts until the last job has ended.
-        let (mut last_ms, mut before) = (window.to_ms.min(self.until_ms), 0);
+        let mut last_ms = window.to_ms.min(self.until_ms);
         for recorded in self.jobs {
             let ended_ms = recorded.ended_ms();
             let speed = |job: &TraceJob, slots: u16| Curve::Even { workers: job.workers }.speed(slots).unwrap_or(0.0);
@@ -165,36 +161,90 @@ impl Import {
                 Within::Outside => {}
                 Within::Unfinished => unfinished += 1,
                 Within::Untrained => untrained += 1,
-                Within::Ran { job, came_ms, began_before } => {
-                    (before, last_ms) = (before + usize::from(began_before), last_ms.max(ended_ms.unwrap_or(0)));
-                    jobs.push((came_ms, *job));
+                Within::Ran { job, traits, came_ms, began_before } => {
+                    last_ms = last_ms.max(ended_ms.unwrap_or(0));
+                    ran.push((came_ms, began_before, *job, traits));
                 }
             }
         }
-        jobs.sort_by_key(|(came_ms, _)| *came_ms);
+        ran.sort_by_key(|(came_ms, ..)| *came_ms);
         let begins_ms = window.from_ms.max(self.from_ms.unwrap_or(0));
-        let first_ms = jobs.first().map_or(begins_ms, |(came_ms, _)| *came_ms);
-        let jobs =
-            jobs.into_iter().map(|(came_ms, job)| TraceJob { submitted_ms: came_ms - first_ms, ..job }).collect();
-        let needed = clipped(&self.needed, (first_ms, last_ms));
-        let slots = needed.iter().map(|(_, (slots, _))| *slots).max().unwrap_or(0);
-        let most = needed.iter().map(|(_, (_, needed))| *needed).max().unwrap_or(0);
-        let demand = needed.iter().map(|(ms, (_, needed))| (*ms as f64 / 1e3, *needed)).collect();
-        let (cluster_slots, inference_slots) = (slots.saturating_sub(most), most.min(slots));
-        Imported { jobs, began_before: before, untrained, unfinished, cluster_slots, inference_slots, demand }
+        let first_ms = ran.first().map_or(begins_ms, |(came_ms, ..)| *came_ms);
+        let fleets = self.fleets.between((first_ms, last_ms));
+        let service = self.service.between((first_ms, last_ms));
+        let traits: Vec<Traits> = ran.iter().map(|(.., traits)| *traits).collect();
+        let mut found = Imported {
+            began_before: ran.iter().filter(|(_, before, ..)| *before).count(),
+            jobs: ran.into_iter().map(|(at, _, job, _)| TraceJob { submitted_ms: at - first_ms, ..job }).collect(),
+            untrained,
+            unfinished,
+            cluster: fleets.cluster,
+            serving: fleets.serving,
+            reclaim_deadline_ms: fleets.deadline_ms,
+            guests: fleets.guests,
+            mixed_types: traits.iter().all(|of| of.any_type) && !traits.is_empty(),
+            profile: traits.iter().all(|of| of.profiled) && !traits.is_empty(),
+            quotas: service.quotas,
+            policy: service.policy,
+            start_ms: service.start_ms,
+            replica_mb: service.replica_mb,
+            left_out: Vec::new(),
+        };
+        found.of_devices(&traits, &fleets.devices, fleets.others);
+        found.say_of_jobs(&traits);
+        found.left_out.extend(fleets.left_out);
+        found.left_out.extend(service.left_out);
+        found
+    }
+}
+
+impl Imported {
+    /// Jobs that need a device have the only type of slots that are, where others are lent too.
+    fn of_devices(&mut self, traits: &[Traits], devices: &BTreeSet<String>, others: bool) {
+        if !others {
+            return;
+        }
+        let need = || traits.iter().filter(|of| of.device).count();
+        match devices.first() {
+            Some(only) if devices.len() == 1 => {
+                let those = self.jobs.iter_mut().zip(traits).filter(|(_, of)| of.device);
+                those.for_each(|(job, _)| job.only = Some(only.clone()));
+            }
+            _ if need() > 0 => {
+                self.left_out.push(format!("which slots are devices: jobs that need one take any ({})", need()));
+            }
+            _ => {}
+        }
+    }
+
+    fn say_of_jobs(&mut self, traits: &[Traits]) {
+        let sum = |of: fn(&Traits) -> usize| traits.iter().map(of).sum::<usize>();
+        let some = |of: fn(&Traits) -> bool, all: bool| traits.iter().filter(|job| of(job) && !all).count();
+        let said = [
+            (self.untrained, "jobs that never trained"),
+            (self.unfinished, "jobs that go on"),
+            (sum(|of| of.suspensions), "suspensions: who was suspended goes on"),
+            (sum(|of| of.restarts), "that jobs went back to checkpoints: what they trained again is more work"),
+            (sum(|of| of.gang.into()), "that whole programs make no steps: they are jobs as others"),
+            (some(|of| of.any_type, self.mixed_types), "that some jobs may be on several types at once: none is"),
+            (some(|of| of.profiled, self.profile), "that some jobs are measured before they settle: none is"),
+        ];
+        let said = said.into_iter().filter(|(count, _)| *count > 0);
+        self.left_out.extend(said.map(|(count, what)| format!("{what} ({count})")));
     }
 }
 
 /// What was so between two moments, by what changed when: in milliseconds from the first of them, at which something is said, and so it is at the last.
-fn clipped<T: Copy + Default + PartialEq>(changes: &[(u64, T)], (from_ms, until_ms): (u64, u64)) -> Vec<(u64, T)> {
+fn clipped<T: Clone + Default>(changes: &[(u64, T)], (from_ms, until_ms): (u64, u64)) -> Vec<(u64, T)> {
     let begins = changes.partition_point(|(at_ms, _)| *at_ms <= from_ms);
     let ends = changes.partition_point(|(at_ms, _)| *at_ms <= until_ms).max(begins);
-    let first = begins.checked_sub(1).and_then(|at| changes.get(at)).map_or_else(T::default, |(_, first)| *first);
+    let first =
+        begins.checked_sub(1).and_then(|at| changes.get(at)).map_or_else(T::default, |(_, first)| first.clone());
     let mut found = vec![(0, first)];
-    found.extend(changes[begins..ends].iter().map(|(at_ms, of)| (at_ms - from_ms, *of)));
-    let (last_ms, last) = (until_ms.saturating_sub(from_ms), found[found.len() - 1]);
-    if last.0 < last_ms {
-        found.push((last_ms, last.1));
+    found.extend(changes[begins..ends].iter().map(|(at_ms, of)| (at_ms - from_ms, of.clone())));
+    let last_ms = until_ms.saturating_sub(from_ms);
+    if let Some((_, last)) = found.last().filter(|(ms, _)| *ms < last_ms).cloned() {
+        found.push((last_ms, last));
     }
     found
 }
@@ -203,24 +253,45 @@ impl Imported {
     /// The jobs as CSV that [`crate::Format::Csv`] reads.
     #[must_use]
     pub fn jobs_csv(&self) -> String {
-        let mut text = "name,submitted_s,duration_s,workers,min_workers,max_workers,tenant,priority\n".to_owned();
+        let mut text =
+            "name,submitted_s,duration_s,workers,min_workers,max_workers,tenant,priority,slot_type\n".to_owned();
         let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
         for job in &self.jobs {
             let seconds = if let Work::Seconds(seconds) = job.work { seconds } else { f64::NAN };
             let (min, max) = (job.min.unwrap_or(1), job.max.unwrap_or(job.workers));
             let (submitted_s, tenant) = (job.submitted_ms as f64 / 1e3, job.tenant.as_deref().unwrap_or_default());
             let (name, workers, priority) = (quoted(&job.name), job.workers, job.priority);
-            let tenant = quoted(tenant);
-            let _ = writeln!(text, "{name},{submitted_s},{seconds:.3},{workers},{min},{max},{tenant},{priority}");
+            let (tenant, only) = (quoted(tenant), job.only.as_deref().unwrap_or_default());
+            let _ =
+                writeln!(text, "{name},{submitted_s},{seconds:.3},{workers},{min},{max},{tenant},{priority},{only}");
         }
         text
     }
 
-    /// The demand as CSV: `t` in seconds and `needed` in slots, where it changes.
+    /// What fleets keep, as CSV: `t` in seconds, and a column of slots for each of them.
     #[must_use]
     pub fn demand_csv(&self) -> String {
-        let rows = self.demand.iter().map(|(at_s, needed)| format!("{at_s},{needed}\n"));
-        rows.fold("t,needed\n".to_owned(), |text, row| text + &row)
+        let moments: BTreeSet<u64> = self.serving.iter().flat_map(|of| of.kept.iter().map(|(ms, _)| *ms)).collect();
+        let header = self.serving.iter().map(|of| format!(",{}", of.column()));
+        let mut text = format!("t{}\n", header.collect::<String>());
+        for ms in moments {
+            let _ = write!(text, "{}", ms as f64 / 1e3);
+            for of in &self.serving {
+                let so_far = of.kept.partition_point(|(at, _)| *at <= ms);
+                let kept = so_far.checked_sub(1).and_then(|last| of.kept.get(last)).map_or(0, |(_, kept)| *kept);
+                let _ = write!(text, ",{kept}");
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+impl Serving {
+    /// Its column of [`Imported::demand_csv`].
+    #[must_use]
+    pub fn column(&self) -> String {
+        format!("{}_keeps", self.name)
     }
 }
 
@@ -284,9 +355,10 @@ mod tests {
     fn four() -> Vec<(u64, Vec<Value>)> {
         let starts = |job: &str| vec![accepted(job, 1, 1), planned(job, 1), of("generation_active", job)];
         let fleet = json!({"fact": "fleet_declared", "fleet": "f", "slots": ["s/0", "s/1", "s/2", "s/3"]});
+        let server = json!({"fact": "agent_joined", "server": "s", "slots": 4, "class": "c"});
         let needs = |needed: u64| json!({"fact": "demand_accepted", "fleet": "f", "needed": needed});
         vec![
-            (1_000, vec![fleet, needs(3)]),
+            (1_000, vec![server, fleet, needs(3)]),
             (2_000, starts("over")),
             (4_000, [starts("before"), vec![of("job_finished", "over"), needs(1)]].concat()),
             (12_000, starts("in")),
@@ -311,9 +383,9 @@ mod tests {
         );
         assert_eq!((found.began_before, found.untrained, found.unfinished), (1, 0, 0));
         // Needs count from the first job's beginning to the last one's end.
-        assert_eq!((found.cluster_slots, found.demand), (2, vec![(0.0, 1), (5.0, 2), (20.0, 0)]));
+        assert_eq!(found.serving[0].kept, [(0, 1), (5_000, 2), (20_000, 0)]);
         let all = within(Window::default(), &four());
-        assert_eq!((all.jobs.len(), all.jobs[3].submitted_ms, all.demand[0]), (4, 18_000, (0.0, 3)));
+        assert_eq!((all.jobs.len(), all.jobs[3].submitted_ms, all.serving[0].kept[0]), (4, 18_000, (0, 3)));
     }
 
     #[test]
@@ -325,22 +397,6 @@ mod tests {
         ]);
         assert_eq!((found.jobs.len(), found.untrained, found.unfinished), (1, 1, 1));
         assert_eq!(found.jobs[0].work, Work::Seconds(2.0));
-    }
-
-    #[test]
-    fn what_nobody_ever_needs_is_the_cluster() {
-        let fleet =
-            |name: &str, slots: usize| json!({"fact": "fleet_declared", "fleet": name, "slots": vec!["s/0"; slots]});
-        let needs = |name: &str, needed: u64| json!({"fact": "demand_accepted", "fleet": name, "sequence": 1, "needed": needed});
-        let found = imported(&[
-            (1_000, vec![fleet("a", 8), fleet("b", 4)]),
-            (3_000, vec![needs("a", 5), needs("b", 1)]),
-            (4_000, vec![needs("a", 2)]),
-            (9_000, vec![]),
-        ]);
-        assert_eq!((found.cluster_slots, found.inference_slots), (6, 6));
-        assert_eq!(found.demand, [(0.0, 0), (2.0, 6), (3.0, 3), (8.0, 3)]);
-        assert_eq!(found.demand_csv(), "t,needed\n0,0\n2,6\n3,3\n8,3\n");
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod answer;
 
 pub use answer::{Answer, Ran, answer};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Group};
 use crate::setup::{Demand, Setup};
 use crate::slice::scaled;
 use std::collections::BTreeSet;
@@ -84,7 +84,7 @@ impl Case {
             Change::Nothing => was.clone(),
             Change::Lent(slots) => lending(was.clone(), slots),
             Change::Kept(slots) => keeping(was.clone(), slots),
-            Change::More(slots) => Setup { cluster: larger(&was.cluster, slots), ..was.clone() },
+            Change::More(slots) => Setup { cluster: larger(was, slots), ..was.clone() },
             Change::Times { fleets, jobs } => coming(needing(was, fleets), jobs),
         }
     }
@@ -130,7 +130,7 @@ impl Question {
             Self::Headroom => cases(whole(at, &KEPT_SHARES, lent, lent)?, &|slots| case(slots, Change::Kept(slots))),
             Self::Deadlines => {
                 let more = whole(at, &MORE_SHARES, slots, MORE_SLOTS_MAX)?;
-                let of = |more| case(larger(&setup.cluster, more).slots_total(), Change::More(more));
+                let of = |more| case(larger(setup, more).slots_total(), Change::More(more));
                 let mut cases = cases(more, &of);
                 // Servers are whole, so two numbers may have come to the same cluster.
                 cases.dedup_by(|next, before| next.at == before.at);
@@ -206,9 +206,13 @@ fn split(slots: u64, of: &Cluster) -> Vec<u64> {
     ends.iter().scan(0, |begun, end| Some(end - std::mem::replace(begun, *end))).collect()
 }
 
-/// With so many slots more, as whole servers of the first kind.
-fn larger(cluster: &Cluster, more: u64) -> Cluster {
-    let mut cluster = cluster.clone();
+/// With so many slots more, as whole servers of the first kind; where nothing is lent all the time, of the first fleet's.
+fn larger(setup: &Setup, more: u64) -> Cluster {
+    let mut cluster = setup.cluster.clone();
+    if cluster.groups.is_empty() {
+        let like = setup.inference.groups.first();
+        cluster.groups.extend(like.map(|group| Group { servers: 0, ..group.clone() }).filter(|_| more > 0));
+    }
     if let Some(group) = cluster.groups.first_mut() {
         let servers = more.div_ceil(u64::from(group.slots).max(1));
         group.servers = group.servers.saturating_add(u32::try_from(servers).unwrap_or(u32::MAX));
@@ -282,7 +286,9 @@ mod tests {
         let moments = |times| coming(setup(), times).jobs.iter().map(|job| job.submitted_ms).collect::<Vec<_>>();
         assert_eq!(moments(2.0), [0, 0, 60_000, 60_000, 90_000, 90_000]);
         assert_eq!(moments(1.5), [0, 60_000, 60_000, 90_000]);
-        assert_eq!(larger(&setup().cluster, 5).slots_total(), 16);
+        assert_eq!(larger(&setup(), 5).slots_total(), 16);
+        let lent = Setup { cluster: Cluster::default(), ..setup() };
+        assert_eq!((larger(&lent, 5).to_string(), larger(&lent, 0).slots_total()), ("2x4:t4".to_owned(), 0));
     }
 
     #[test]
