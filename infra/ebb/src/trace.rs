@@ -31,7 +31,7 @@ Examples:
   ebb trace import log.jsonl --into last-week --from 7d
   ebb trace import log.jsonl --into november --from 2026-11-01T00:00:00Z --to 2026-12-01T00:00:00Z
 
-Writes jobs.csv, and demand.csv if fleets ever needed slots, and prints the `ebb simulate run` that runs them. docs/simulator.md says what
+Writes jobs.csv, demand.csv if fleets ever needed slots, and speeds/ if any were measured, and prints the `ebb simulate run` that runs them. docs/simulator.md says what
 of a log becomes what.";
 
 /// Arguments of `ebb trace import`.
@@ -74,10 +74,16 @@ pub fn trace(command: &TraceCommand, output: Output) -> Result<(), Failure> {
     if !found.serving.is_empty() {
         write(&demand, &found.demand_csv())?;
     }
-    let again = again(&found, &jobs, &demand);
+    let tables = args.into.join("speeds");
+    clear(&tables, &found)?;
+    for table in &found.tables {
+        write(&tables.join(format!("{}.csv", table.name)), &table.csv())?;
+    }
+    let again = again(&found, &jobs, &demand, &tables);
     match output {
         Output::Json => print_json(&json!({
             "jobs": found.jobs.len(), "began_before": found.began_before, "untrained": found.untrained, "unfinished": found.unfinished,
+            "tables": found.tables.iter().map(|table| &table.name).collect::<Vec<_>>(),
             "cluster": found.cluster.groups, "inference": found.serving.iter().map(|of| &of.group).collect::<Vec<_>>(),
             "left_out": found.left_out, "command": again,
         })),
@@ -92,6 +98,20 @@ pub fn trace(command: &TraceCommand, output: Output) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Makes the folder of tables, without those of an import before, which would be of other jobs.
+fn clear(folder: &Path, found: &Imported) -> Result<(), Failure> {
+    let cannot = |error| Failure::local(format!("{} cannot be made anew", folder.display()), error);
+    let earlier = match std::fs::read_dir(folder) {
+        Ok(listed) => listed.collect::<Result<Vec<_>, _>>().map_err(cannot)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(cannot(error)),
+    };
+    for file in earlier.iter().filter(|file| file.file_name().to_string_lossy().starts_with("kind-")) {
+        std::fs::remove_file(file.path()).map_err(cannot)?;
+    }
+    if found.tables.is_empty() { Ok(()) } else { std::fs::create_dir_all(folder).map_err(cannot) }
 }
 
 /// Which part of a log is wanted, of one that lasts from a moment to another.
@@ -130,12 +150,15 @@ fn read(file: &Path) -> Result<Import, Failure> {
 }
 
 /// What runs it again, under the policy that planned.
-fn again(found: &Imported, jobs: &Path, demand: &Path) -> String {
+fn again(found: &Imported, jobs: &Path, demand: &Path, tables: &Path) -> String {
     let shown = |path: &Path| {
         let path = path.to_string_lossy().into_owned();
         shlex::try_quote(&path).map_or_else(|_| path.clone(), |quoted| quoted.into_owned())
     };
     let mut said = vec![format!("ebb simulate run --jobs {}", shown(jobs))];
+    if !found.tables.is_empty() {
+        said.push(format!("--tables {}", shown(tables)));
+    }
     if !found.cluster.groups.is_empty() {
         said.push(format!("--cluster {}", found.cluster));
     }
@@ -154,6 +177,7 @@ fn again(found: &Imported, jobs: &Path, demand: &Path) -> String {
     }
     let flags = [(found.guests, "--guests"), (found.mixed_types, "--mixed-types"), (found.profile, "--profile")];
     said.extend(flags.into_iter().filter(|(is, _)| *is).map(|(_, flag)| flag.to_owned()));
+    said.extend(found.step_ms.map(|ms| format!("--step-ms {ms}")));
     said.extend(found.start_ms.map(|ms| format!("--start-ms {ms}")));
     said.extend(found.replica_mb.map(|mb| format!("--replica-mb {mb}")));
     if let Some(policy) = found.policy.as_ref().filter(|policy| POLICY_NAMES.contains(&policy.name.as_str())) {
@@ -211,19 +235,25 @@ mod tests {
             ),
             facts(2_000, json!([{"fact": "generation_active", "job": "j"}])),
             facts(3_000, json!([{"fact": "demand_accepted", "fleet": "f", "needed": 1}])),
+            facts(4_000, json!([{"fact": "throughput_measured", "job": "j", "members": 2, "step_us": 250_000}])),
             facts(9_000, json!([{"fact": "job_finished", "job": "j"}])),
         ];
         std::fs::write(&export, lines.join("\n")).unwrap();
         let wanted = ImportArgs { export: export.clone(), into: into.clone(), ..args(&[]) };
         trace(&TraceCommand::Import(wanted), Output::Json).unwrap();
-        assert!(std::fs::read_to_string(into.join("jobs.csv")).unwrap().contains("\"j a\",0,7.000,2,1,2,\"local\",0,"));
+        assert!(
+            std::fs::read_to_string(into.join("jobs.csv"))
+                .unwrap()
+                .contains("\"j a\",0,7.000,2,1,2,\"local\",0,,kind-1,2,\n")
+        );
         assert_eq!(std::fs::read_to_string(into.join("demand.csv")).unwrap(), "t,f_keeps\n0,0\n2,1\n8,1\n");
+        assert_eq!(std::fs::read_to_string(into.join("speeds/kind-1.csv")).unwrap(), "global_batch_size,1,2\n2,2,4\n");
         let found = read(&export).unwrap().finish(Window::default());
-        let command = again(&found, Path::new("jobs.csv"), Path::new("a b.csv"));
+        let command = again(&found, Path::new("jobs.csv"), Path::new("a b.csv"), Path::new("speeds"));
         assert_eq!(
             command,
-            "ebb simulate run --jobs jobs.csv --cluster 1x2:v100 --inference 1x3:t4 --demand 'a b.csv':f_keeps --demand-in-slots \
-             --reclaim-deadline-ms 700 --information stepped --quota labs=2 --policies ibm-dp --lending forecast --delta-s 600"
+            "ebb simulate run --jobs jobs.csv --tables speeds --cluster 1x2:v100 --inference 1x3:t4 --demand 'a b.csv':f_keeps --demand-in-slots \
+             --reclaim-deadline-ms 700 --information stepped --quota labs=2 --step-ms 250 --policies ibm-dp --lending forecast --delta-s 600"
         );
     }
 

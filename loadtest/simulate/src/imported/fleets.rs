@@ -1,6 +1,7 @@
 //! A log's fleets: what servers they had, and how many slots of each kind they kept for themselves when, whichever way that was said: by a demand signal, by slots
 //! that are offered and asked back by name, or by a recall. How that is written for a run is not said here.
 
+use super::speeds::median;
 use crate::cluster::{Cluster, Group};
 use events_schema::SlotId;
 use serde_json::Value;
@@ -15,6 +16,8 @@ pub(super) struct Fleets {
     servers: BTreeMap<String, Server>,
     /// What each fleet said, as it came.
     said: BTreeMap<String, Vec<(u64, Said)>>,
+    /// How long a gradient took each job on slots of each type, as it was last said.
+    times: BTreeMap<String, BTreeMap<String, u64>>,
     /// When a server was given up, and when a slot was of no use.
     lost_ms: Vec<u64>,
     useless_ms: Vec<u64>,
@@ -102,6 +105,15 @@ impl Fleets {
             "agent_joined" => return self.joined(at_ms, fact),
             "agent_gone" => return self.lost_ms.push(at_ms),
             "slot_quarantined" => return self.useless_ms.push(at_ms),
+            "types_measured" => {
+                let times = fact["times"].as_array().into_iter().flatten();
+                let of = |time: &Value| {
+                    let slot_type = time["slot_type"].as_str().unwrap_or(NO_TYPE).to_owned();
+                    Some((slot_type, time["unit_us"].as_u64().filter(|us| *us > 0)?))
+                };
+                self.times.insert(text("job"), times.filter_map(of).collect());
+                return;
+            }
             "fleet_declared" => Said::Declared {
                 slots: slots(&fact["slots"]).collect(),
                 by_demand: fact["offers"] != "explicit",
@@ -134,9 +146,32 @@ impl Fleets {
         self.servers.insert(name, server);
     }
 
+    /// How many times as fast as those of the others slots of each type are: by the jobs that were measured on several, beside the type that most of these know.
+    pub fn factors(&self) -> BTreeMap<String, f64> {
+        let several = || self.times.values().filter(|times| times.len() > 1);
+        let mut known = BTreeMap::<&String, usize>::new();
+        several().flat_map(BTreeMap::keys).for_each(|of| *known.entry(of).or_default() += 1);
+        let Some(base) = known.iter().max_by_key(|(_, count)| **count).map(|(of, _)| *of) else {
+            return BTreeMap::new();
+        };
+        let mut ratios = BTreeMap::<String, Vec<f64>>::new();
+        for times in several() {
+            let Some(us) = times.get(base) else { continue };
+            times.iter().for_each(|(of, other)| ratios.entry(of.clone()).or_default().push(*us as f64 / *other as f64));
+        }
+        ratios.into_iter().filter_map(|(of, ratios)| Some((of, (median(ratios)? * 1e3).round() / 1e3))).collect()
+    }
+
+    /// The same of a slot.
+    pub fn factor(&self, factors: &BTreeMap<String, f64>, slot: &SlotId) -> f64 {
+        let server = self.servers.get(slot.server.as_str());
+        server.and_then(|server| factors.get(&server.named(self.is_device(slot)))).copied().unwrap_or(1.0)
+    }
+
     /// What they were between two moments.
     pub fn between(&self, window: (u64, u64)) -> Fleeting {
         let mut found = Fleeting::default();
+        let factors = self.factors();
         let (mut hosts, mut strangers) = (BTreeMap::<&str, BTreeSet<&str>>::new(), 0);
         for (fleet, said) in &self.said {
             let declared = declared(said, window);
@@ -150,7 +185,18 @@ impl Fleets {
                 }
             }
             found.deadline_ms = found.deadline_ms.max(declared.deadline_ms);
-            self.add(fleet, said, &declared.slots, window, &mut found);
+            self.add((fleet, said), &declared.slots, window, &factors, &mut found);
+        }
+        let groups = || found.cluster.groups.iter().chain(found.serving.iter().map(|of| &of.group));
+        let kinds: BTreeSet<&str> = groups().map(|group| group.kind.as_str()).collect();
+        let known = |kind: &&str| factors.keys().any(|known| kind.starts_with(known.as_str()));
+        let unknown: Vec<&str> = kinds.iter().copied().filter(|kind| !known(kind)).collect();
+        if kinds.len() > 1 && !unknown.is_empty() {
+            let what = format!(
+                "how fast slots of {} are, which no job was measured on beside others: as fast as those",
+                unknown.join(", ")
+            );
+            found.left_out.push(what);
         }
         found.guests = hosts.keys().any(|name| self.servers.get(*name).is_some_and(|server| server.guests));
         let within = |times: &[u64]| times.iter().filter(|at_ms| (window.0..window.1).contains(at_ms)).count();
@@ -168,7 +214,14 @@ impl Fleets {
     }
 
     /// Adds a fleet: its servers that are alike as a group each.
-    fn add(&self, fleet: &str, said: &[(u64, Said)], all: &BTreeSet<SlotId>, window: (u64, u64), found: &mut Fleeting) {
+    fn add(
+        &self,
+        (fleet, said): (&str, &[(u64, Said)]),
+        all: &BTreeSet<SlotId>,
+        window: (u64, u64),
+        factors: &BTreeMap<String, f64>,
+        found: &mut Fleeting,
+    ) {
         let alike = self.alike(all, window.1);
         let mut groups: Vec<&Alike> = alike.values().collect();
         groups.sort();
@@ -179,7 +232,9 @@ impl Fleets {
         let mut serves = 0;
         for (place, ((each, kind), size)) in groups.iter().zip(&sizes).enumerate() {
             let servers = u32::try_from(size / u64::from(*each)).unwrap_or(u32::MAX);
-            let group = Group { servers, slots: *each, kind: kind.clone(), speed: 1.0 };
+            let one = alike.iter().find(|(_, of)| *of == groups[place]).map(|(slot, _)| slot);
+            let speed = one.map_or(1.0, |slot| self.factor(factors, slot));
+            let group = Group { servers, slots: *each, kind: kind.clone(), speed };
             // Before it was declared a fleet lent nothing.
             let kept: Vec<(u64, u64)> =
                 kept.iter().map(|(ms, of)| (*ms, of.get(place).copied().unwrap_or(*size))).collect();
@@ -232,14 +287,9 @@ impl Fleets {
     /// The type of a slot; where servers of one type compute different bits, with what they compute.
     fn kind(&self, slot: &SlotId) -> String {
         let Some(server) = self.servers.get(slot.server.as_str()) else { return NO_TYPE.to_owned() };
-        // Beside devices the others have no type.
-        let named = |server: &Server, device: bool| {
-            let named = server.slot_type.clone().filter(|_| device || server.devices == 0);
-            named.unwrap_or_else(|| if device { "device" } else { NO_TYPE }.to_owned())
-        };
-        let kind = named(server, self.is_device(slot));
+        let kind = server.named(self.is_device(slot));
         let mut others = self.servers.values().filter(|other| other.class != server.class);
-        let differs = others.any(|other| named(other, true) == kind || named(other, false) == kind);
+        let differs = others.any(|other| other.named(true) == kind || other.named(false) == kind);
         let class = server.class.get(..8).unwrap_or(&server.class);
         if differs { format!("{kind}-{class}") } else { kind }
     }
@@ -280,6 +330,14 @@ impl Fleets {
             }
         }
         found
+    }
+}
+
+impl Server {
+    /// The type of its devices, or of its other slots, which have none beside devices.
+    fn named(&self, device: bool) -> String {
+        let named = self.slot_type.clone().filter(|_| device || self.devices == 0);
+        named.unwrap_or_else(|| if device { "device" } else { NO_TYPE }.to_owned())
     }
 }
 
@@ -427,6 +485,7 @@ mod tests {
         assert_eq!(named, [("f", "1x1:v100".to_owned()), ("f-2", "1x2:t4".to_owned())]);
         assert_eq!(found.serving[0].kept.iter().map(|(_, kept)| *kept).collect::<Vec<_>>(), [1, 0, 1, 1, 1, 1]);
         assert_eq!(found.serving[1].kept, [(0, 2), (1_000, 1), (2_000, 1), (3_000, 0), (4_000, 1), (8_000, 1)]);
+        assert!(found.left_out[0].starts_with("how fast slots of t4, v100 are"), "{:?}", found.left_out);
     }
 
     #[test]
@@ -466,6 +525,22 @@ mod tests {
                 "that servers were given up: they are there all the time (1)",
             ]
         );
+    }
+
+    #[test]
+    fn types_are_as_fast_beside_each_other_as_jobs_were_measured_to_be() {
+        let measured = |job: &str, times: Value| (2_000, json!({"fact": "types_measured", "job": job, "times": times}));
+        let found = between(&[
+            server("s", "t4"),
+            server("u", "v100"),
+            (1_000, declared("a", "by_demand", &["s/0", "u/0"])),
+            (1_000, of("a", "demand_accepted", json!({"needed": 0}))),
+            measured("j", json!([{"slot_type": "t4", "unit_us": 9_000}])),
+            measured("j", json!([{"slot_type": "t4", "unit_us": 9_000}, {"slot_type": "v100", "unit_us": 3_000}])),
+            measured("k", json!([{"slot_type": "t4", "unit_us": 70}, {"slot_type": "v100", "unit_us": 20}])),
+        ]);
+        // The same number of jobs know both: the last by name is what others are compared with.
+        assert_eq!((found.cluster.to_string().as_str(), found.left_out), ("1x1:t4@0.333,1x1:v100", Vec::new()));
     }
 
     #[test]

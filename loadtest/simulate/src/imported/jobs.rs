@@ -1,9 +1,16 @@
-//! A log's jobs: on how many slots each trained when, and what of that is its work within a window. How fast it was there is the caller's word; nothing else of
-//! the log is looked at here.
+//! A log's jobs: on how many slots each trained when, what of that is its work within a window, and how long its updates took. How fast it is on other slots is
+//! the caller's word; nothing else of the log is looked at here.
 
 use super::Window;
+use super::speeds::{Kind, Measured};
+use crate::curve::Curve;
 use crate::trace::{TraceJob, Work};
-use serde_json::Value;
+use events_schema::SlotId;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Fewest steps of a membership by whose mean a job's speed is known: with fewer, what came before the first is a good part of it.
+const STEPS_MIN: u64 = 20;
 
 /// A job, followed through the log.
 #[derive(Debug, Clone)]
@@ -17,11 +24,21 @@ pub(super) struct Recorded {
     suspended_ms: Vec<u64>,
     restarted_ms: Vec<u64>,
     ended_ms: Option<u64>,
-    /// Slots as planned.
+    /// What it does in a step, and all that was measured of it.
+    kind: Kind,
+    measured: Vec<Measured>,
+    /// Slots as planned, and one of them.
+    planned: u16,
+    on: Option<SlotId>,
+    /// Members of memberships that are proposed.
+    proposed: BTreeMap<u64, u16>,
+    /// Slots that it trains on.
     slots: u16,
     /// Whether it has trained: from then on slots count.
     trains: bool,
     since_ms: u64,
+    /// When the membership in force began, with which step, as long as nobody has left it.
+    began: Option<(u64, u64)>,
     stretches: Vec<Stretch>,
 }
 
@@ -36,19 +53,20 @@ pub(super) struct Traits {
     pub any_type: bool,
     /// It is measured at several sizes before it settles.
     pub profiled: bool,
-    /// Its batch moves.
-    pub batch: bool,
+    /// Its batch moves, up to so many times its smallest.
+    pub batch_times: Option<u16>,
     /// How often it was suspended within the window, and how often it had to go back to a checkpoint.
     pub suspensions: usize,
     pub restarts: usize,
 }
 
 /// A time for which a job trained on as many slots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stretch {
-    pub from_ms: u64,
-    pub until_ms: u64,
-    pub slots: u16,
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stretch {
+    from_ms: u64,
+    until_ms: u64,
+    slots: u16,
+    on: Option<SlotId>,
 }
 
 /// What a job is within a window.
@@ -60,8 +78,21 @@ pub(super) enum Within {
     Unfinished,
     /// It never trained there.
     Untrained,
-    /// It ran: when it came, by the log's clock, and whether that was before the window.
-    Ran { job: Box<TraceJob>, traits: Traits, came_ms: u64, began_before: bool },
+    /// It trained and ended.
+    Ran(Box<Ran>),
+}
+
+/// A job that trained within a window.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Ran {
+    /// With its work; when it came is beside it, by the log's clock.
+    pub job: TraceJob,
+    pub kind: Kind,
+    pub traits: Traits,
+    pub came_ms: u64,
+    pub ended_ms: u64,
+    /// It had come before the window.
+    pub began_before: bool,
 }
 
 impl Recorded {
@@ -76,7 +107,10 @@ impl Recorded {
             gang: spec["model"]["kind"] == "command",
             any_type: spec["types"] == "any",
             profiled: !spec["profile"].is_null(),
-            batch: !spec["batch_range"].is_null(),
+            batch_times: spec["batch_range"]["max"].as_u64().and_then(|max| {
+                let size = spec["batch_size"].as_u64().filter(|size| *size > 0)?;
+                u16::try_from(max / size).ok()
+            }),
             ..Traits::default()
         };
         let name = format!("{} {}", text(&fact["job"]), text(&spec["name"]));
@@ -87,6 +121,9 @@ impl Recorded {
             priority: spec["priority"].as_i64().and_then(|priority| i32::try_from(priority).ok()).unwrap_or(0),
             ..TraceJob::new(name, bound("max"), Work::Seconds(0.0))
         };
+        let samples = spec["batch_size"].as_u64().and_then(|size| u32::try_from(size).ok()).unwrap_or(1);
+        let workers = number(&spec["workers"]["max"]).unwrap_or(1);
+        let trains = json!([spec["model"], spec["dataset"]]).to_string();
         Self {
             job,
             traits,
@@ -95,9 +132,15 @@ impl Recorded {
             suspended_ms: Vec::new(),
             restarted_ms: Vec::new(),
             ended_ms: None,
+            kind: Kind { trains, workers, samples: samples.saturating_mul(workers.into()) },
+            measured: Vec::new(),
+            planned: 0,
+            on: None,
+            proposed: BTreeMap::new(),
             slots: 0,
             trains: false,
             since_ms: at_ms,
+            began: None,
             stretches: Vec::new(),
         }
     }
@@ -106,12 +149,35 @@ impl Recorded {
     pub fn fact(&mut self, at_ms: u64, kind: &str, fact: &Value) {
         match kind {
             "plan_adopted" => {
-                let slots = fact["slots"].as_array().map_or(0, Vec::len);
-                self.go_on(at_ms, slots as u16);
+                let slots = fact["slots"].as_array().map_or(&[][..], Vec::as_slice);
+                self.planned = u16::try_from(slots.len()).unwrap_or(u16::MAX);
+                if slots.is_empty() {
+                    // All leave at the next boundary.
+                    self.go_on(at_ms, 0);
+                } else if self.slots == 0 {
+                    self.on = slots.first().and_then(|slot| slot.as_str()?.parse().ok());
+                }
+            }
+            "generation_proposed" => {
+                let (proposal, count) = (&fact["proposal"], fact["proposal"]["members"].as_array().map_or(0, Vec::len));
+                let generation = proposal["generation"].as_u64().unwrap_or(0);
+                self.proposed.insert(generation, u16::try_from(count).unwrap_or(u16::MAX));
             }
             "generation_active" => {
-                self.go_on(at_ms, self.slots);
+                let step = fact["step"].as_u64();
+                self.pace(at_ms, step);
+                let members = fact["generation"].as_u64().and_then(|generation| self.proposed.remove(&generation));
+                self.go_on(at_ms, members.unwrap_or(self.planned));
                 self.trains = true;
+                self.began = step.map(|step| (at_ms, step));
+            }
+            "member_departed" => self.go_on(at_ms, self.slots.saturating_sub(1)),
+            "throughput_measured" => {
+                let number = |key: &str| fact[key].as_u64();
+                let small = |key: &str| number(key).and_then(|number| u16::try_from(number).ok());
+                let (slots, stride) = (small("members").unwrap_or(0), small("stride").unwrap_or(1));
+                let (us, on) = (number("step_us").unwrap_or(0), self.on.clone());
+                self.measured.push(Measured { slots, stride, us, said: true, on });
             }
             "job_suspended" => {
                 self.go_on(at_ms, 0);
@@ -120,6 +186,7 @@ impl Recorded {
             "job_resumed" if std::mem::take(&mut self.waits) => self.came_ms = at_ms,
             "job_restarted" => self.restarted_ms.push(at_ms),
             "job_finished" | "job_failed" | "job_cancelled" => {
+                self.pace(at_ms, fact["outcome"]["step"].as_u64());
                 self.go_on(at_ms, 0);
                 self.ended_ms.get_or_insert(at_ms);
             }
@@ -127,44 +194,56 @@ impl Recorded {
         }
     }
 
-    /// It has so many slots from now on.
+    /// The membership in force ends at a step. Where batches move, steps are not all of one kind.
+    fn pace(&mut self, at_ms: u64, step: Option<u64>) {
+        let (Some((began_ms, first)), Some(step)) = (self.began.take(), step) else { return };
+        let (steps, us) = (step.saturating_sub(first), at_ms.saturating_sub(began_ms) * 1_000);
+        if steps >= STEPS_MIN && self.traits.batch_times.is_none() && !self.traits.gang {
+            let on = self.on.clone();
+            self.measured.push(Measured { slots: self.slots, stride: 1, us: us / steps, said: false, on });
+        }
+    }
+
+    /// It trains on so many slots from now on.
     fn go_on(&mut self, at_ms: u64, slots: u16) {
         if self.trains && at_ms > self.since_ms {
-            self.stretches.push(Stretch { from_ms: self.since_ms, until_ms: at_ms, slots: self.slots });
+            let on = self.on.clone();
+            self.stretches.push(Stretch { from_ms: self.since_ms, until_ms: at_ms, slots: self.slots, on });
         }
+        self.began = None;
         // Who has lost all its slots begins anew.
         self.trains &= slots > 0;
         (self.slots, self.since_ms) = (slots, at_ms);
     }
 
-    /// What it is within a window, being so fast where it was; a job that began before it is there from its beginning on, with what it had left.
-    pub fn within(self, window: Window, speed: impl Fn(&TraceJob, u16) -> f64) -> Within {
+    /// What it does in a step, and what was measured of it.
+    pub fn speeds(&self) -> (&Kind, &[Measured]) {
+        (&self.kind, &self.measured)
+    }
+
+    /// What it is within a window, being so fast by slots, on a slot that is so many times as fast as others; a job that began before it is there from its
+    /// beginning on, with what it had left.
+    pub fn within(self, window: Window, curve: &Curve, factor: impl Fn(&SlotId) -> f64) -> Within {
         if self.came_ms >= window.to_ms || self.ended_ms.is_some_and(|ended_ms| ended_ms <= window.from_ms) {
             return Within::Outside;
         }
-        if self.ended_ms.is_none() {
-            return Within::Unfinished;
-        }
+        let Some(ended_ms) = self.ended_ms else { return Within::Unfinished };
         let most = self.job.workers;
+        let speed = |slots: u16| curve.speed(slots).unwrap_or(0.0);
         let done = |of: &Stretch| {
             let ms = of.until_ms.saturating_sub(of.from_ms.max(window.from_ms));
-            ms as f64 * speed(&self.job, of.slots.min(most))
+            ms as f64 * speed(of.slots.min(most)) * of.on.as_ref().map_or(1.0, &factor)
         };
         let done_ms: f64 = self.stretches.iter().map(done).sum();
         if done_ms <= 0.0 {
             return Within::Untrained;
         }
-        let work = Work::Seconds(done_ms / 1e3 / speed(&self.job, most));
-        let began_before = self.came_ms < window.from_ms;
+        let work = Work::Seconds(done_ms / 1e3 / speed(most));
         let since = |times: &[u64]| times.iter().filter(|at_ms| **at_ms >= window.from_ms).count();
         let (suspensions, restarts) = (since(&self.suspended_ms), since(&self.restarted_ms));
         let traits = Traits { suspensions, restarts, ..self.traits };
-        let came_ms = self.came_ms.max(window.from_ms);
-        Within::Ran { job: Box::new(TraceJob { work, ..self.job }), traits, came_ms, began_before }
-    }
-
-    /// When it ended.
-    pub fn ended_ms(&self) -> Option<u64> {
-        self.ended_ms
+        let (came_ms, began_before) = (self.came_ms.max(window.from_ms), self.came_ms < window.from_ms);
+        let job = TraceJob { work, ..self.job };
+        Within::Ran(Box::new(Ran { job, kind: self.kind, traits, came_ms, ended_ms, began_before }))
     }
 }

@@ -1,8 +1,8 @@
 //! Ebb's own log as a recording: what `ebb log export` prints becomes jobs and demand that run again under another policy.
 //!
-//! A job's work is what it trained, from its first generation to its end, each stretch as fast as its slots are by the assumption that jobs
-//! without tables are under ([`Curve::Even`]); its duration is what that takes on its most slots. Jobs that failed or were cancelled are as long as
-//! they trained; those that never trained, and those that go on after the log's end, are left out and counted.
+//! A job's work is what it trained, from its first generation to its end, each stretch as fast as jobs of its kind were measured to be on as many members
+//! ([`SpeedTable`]); its duration is what that takes on its most slots. Where nothing was measured of any, workers are taken to be spread evenly. Jobs that failed or
+//! were cancelled are as long as they trained; those that never trained, and those that go on after the log's end, are left out and counted.
 //!
 //! Of a [`Window`] are the jobs that came within it, with all that they trained until their end, whenever that was; and those that were there when it began, with
 //! what they trained from then on.
@@ -13,17 +13,20 @@
 mod fleets;
 mod jobs;
 mod service;
+mod speeds;
 
 pub use fleets::Serving;
 pub use service::Policy;
+pub use speeds::SpeedTable;
 
 use crate::cluster::Cluster;
-use crate::curve::Curve;
 use crate::trace::{TraceJob, Work};
+use events_schema::SlotId;
 use fleets::Fleets;
-use jobs::{Recorded, Traits, Within};
+use jobs::{Ran, Recorded, Traits, Within};
 use serde_json::Value;
 use service::Service;
+use speeds::{Kind, Measured, median};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -96,6 +99,10 @@ pub struct Imported {
     pub start_ms: Option<u64>,
     /// See there.
     pub replica_mb: Option<u64>,
+    /// How fast kinds of jobs were; none where nothing was measured.
+    pub tables: Vec<SpeedTable>,
+    /// How long a step took on a job's most slots: that of the job in the middle of those that were measured.
+    pub step_ms: Option<u64>,
     /// What a run cannot have as it was, in words.
     pub left_out: Vec<String>,
 }
@@ -151,63 +158,83 @@ impl Import {
     /// What all lines together came to within a window.
     #[must_use]
     pub fn finish(self, window: Window) -> Imported {
-        let (mut ran, mut untrained, mut unfinished) = (Vec::new(), 0, 0);
-        // What fleets needed counts until the last job has ended.
-        let mut last_ms = window.to_ms.min(self.until_ms);
-        for recorded in self.jobs {
-            let ended_ms = recorded.ended_ms();
-            let speed = |job: &TraceJob, slots: u16| Curve::Even { workers: job.workers }.speed(slots).unwrap_or(0.0);
-            match recorded.within(window, speed) {
-                Within::Outside => {}
-                Within::Unfinished => unfinished += 1,
-                Within::Untrained => untrained += 1,
-                Within::Ran { job, traits, came_ms, began_before } => {
-                    last_ms = last_ms.max(ended_ms.unwrap_or(0));
-                    ran.push((came_ms, began_before, *job, traits));
-                }
-            }
-        }
-        ran.sort_by_key(|(came_ms, ..)| *came_ms);
+        let factors = self.fleets.factors();
+        let factor = |slot: &SlotId| self.fleets.factor(&factors, slot);
+        let known = tables(&self.jobs, factor);
+        let (ran, untrained, unfinished) = ran(self.jobs, window, &known, factor);
         let begins_ms = window.from_ms.max(self.from_ms.unwrap_or(0));
-        let first_ms = ran.first().map_or(begins_ms, |(came_ms, ..)| *came_ms);
-        let fleets = self.fleets.between((first_ms, last_ms));
-        let service = self.service.between((first_ms, last_ms));
-        let traits: Vec<Traits> = ran.iter().map(|(.., traits)| *traits).collect();
+        let first_ms = ran.first().map_or(begins_ms, |of| of.came_ms);
+        // What fleets needed counts until the last job has ended.
+        let ended_ms = ran.iter().map(|of| of.ended_ms).max().unwrap_or(0);
+        let lasts = (first_ms, ended_ms.max(window.to_ms.min(self.until_ms)));
+        let (fleets, service) = (self.fleets.between(lasts), self.service.between(lasts));
+        let all = |is: fn(&Traits) -> bool| !ran.is_empty() && ran.iter().all(|of| is(&of.traits));
+        let (mixed_types, profile) = (all(|of| of.any_type), all(|of| of.profiled));
+        let began_before = ran.iter().filter(|of| of.began_before).count();
+        let (mut jobs, mut of_jobs) = (Vec::new(), Vec::new());
+        for Ran { job, traits, kind, came_ms, .. } in ran {
+            jobs.push(TraceJob { submitted_ms: came_ms - first_ms, ..job });
+            of_jobs.push((traits, kind));
+        }
         let mut found = Imported {
-            began_before: ran.iter().filter(|(_, before, ..)| *before).count(),
-            jobs: ran.into_iter().map(|(at, _, job, _)| TraceJob { submitted_ms: at - first_ms, ..job }).collect(),
+            jobs,
+            began_before,
             untrained,
             unfinished,
             cluster: fleets.cluster,
             serving: fleets.serving,
             reclaim_deadline_ms: fleets.deadline_ms,
             guests: fleets.guests,
-            mixed_types: traits.iter().all(|of| of.any_type) && !traits.is_empty(),
-            profile: traits.iter().all(|of| of.profiled) && !traits.is_empty(),
+            mixed_types,
+            profile,
             quotas: service.quotas,
             policy: service.policy,
             start_ms: service.start_ms,
             replica_mb: service.replica_mb,
+            tables: Vec::new(),
+            step_ms: None,
             left_out: Vec::new(),
         };
-        found.of_devices(&traits, &fleets.devices, fleets.others);
-        found.say_of_jobs(&traits);
+        found.of_devices(&of_jobs, &fleets.devices, fleets.others);
+        found.say_of_jobs(&of_jobs);
+        found.of_speeds(&of_jobs, known);
         found.left_out.extend(fleets.left_out);
         found.left_out.extend(service.left_out);
         found
     }
 }
 
+/// The jobs that ran within a window, by their submission, and how many never trained there, and go on.
+fn ran(
+    jobs: Vec<Recorded>,
+    window: Window,
+    known: &BTreeMap<Kind, SpeedTable>,
+    factor: impl Fn(&SlotId) -> f64,
+) -> (Vec<Ran>, usize, usize) {
+    let (mut ran, mut untrained, mut unfinished) = (Vec::new(), 0, 0);
+    for recorded in jobs {
+        let Some(table) = known.get(recorded.speeds().0) else { continue };
+        match recorded.within(window, &table.curve(), &factor) {
+            Within::Outside => {}
+            Within::Unfinished => unfinished += 1,
+            Within::Untrained => untrained += 1,
+            Within::Ran(of) => ran.push(*of),
+        }
+    }
+    ran.sort_by_key(|of| of.came_ms);
+    (ran, untrained, unfinished)
+}
+
 impl Imported {
     /// Jobs that need a device have the only type of slots that are, where others are lent too.
-    fn of_devices(&mut self, traits: &[Traits], devices: &BTreeSet<String>, others: bool) {
+    fn of_devices(&mut self, jobs: &[(Traits, Kind)], devices: &BTreeSet<String>, others: bool) {
         if !others {
             return;
         }
-        let need = || traits.iter().filter(|of| of.device).count();
+        let need = || jobs.iter().filter(|(of, _)| of.device).count();
         match devices.first() {
             Some(only) if devices.len() == 1 => {
-                let those = self.jobs.iter_mut().zip(traits).filter(|(_, of)| of.device);
+                let those = self.jobs.iter_mut().zip(jobs).filter(|(_, (of, _))| of.device);
                 those.for_each(|(job, _)| job.only = Some(only.clone()));
             }
             _ if need() > 0 => {
@@ -217,9 +244,47 @@ impl Imported {
         }
     }
 
-    fn say_of_jobs(&mut self, traits: &[Traits]) {
-        let sum = |of: fn(&Traits) -> usize| traits.iter().map(of).sum::<usize>();
-        let some = |of: fn(&Traits) -> bool, all: bool| traits.iter().filter(|job| of(job) && !all).count();
+    /// Jobs have the table of their kind as their model, if anything was measured at all.
+    fn of_speeds(&mut self, jobs: &[(Traits, Kind)], mut known: BTreeMap<Kind, SpeedTable>) {
+        let (mut names, mut steps_ms) = (BTreeMap::<&Kind, usize>::new(), Vec::new());
+        let (mut never, mut beyond, mut batches) = (0, 0, 0);
+        for (job, (of, kind)) in self.jobs.iter_mut().zip(jobs) {
+            let Some(table) = known.get(kind) else { continue };
+            let next = names.len() + 1;
+            job.model = Some(format!("kind-{}", names.entry(kind).or_insert(next)));
+            job.batch_size = Some(kind.samples);
+            job.batch_max = of.batch_times.filter(|_| table.has_larger_batches()).map(|k| kind.samples * u32::from(k));
+            batches += usize::from(of.batch_times.is_some() && job.batch_max.is_none());
+            never += usize::from(!table.is_measured());
+            let reaches = table.reaches(job.min.unwrap_or(1), job.max.unwrap_or(job.workers));
+            beyond += usize::from(table.is_measured() && !reaches);
+            let rate = table.curve().speed(job.workers).filter(|_| table.is_measured());
+            steps_ms.extend(rate.map(|rate| 1e3 / rate));
+        }
+        self.step_ms = median(steps_ms).map(|ms| (ms.round() as u64).max(1));
+        if never == self.jobs.len() {
+            self.jobs.iter_mut().for_each(|job| (job.model, job.batch_size, job.batch_max) = (None, None, None));
+        } else {
+            let named = |(kind, number): (&Kind, usize)| Some(known.remove(kind)?.named(format!("kind-{number}")));
+            let mut numbered: Vec<(&Kind, usize)> = names.into_iter().collect();
+            numbered.sort_by_key(|(_, number)| *number);
+            self.tables = numbered.into_iter().filter_map(named).collect();
+        }
+        let said = [
+            (never, "speeds of jobs of which none was measured: their workers are taken to be spread evenly"),
+            (
+                beyond,
+                "speeds of jobs on fewer or more slots than were measured: their workers are taken to be spread evenly from there on",
+            ),
+            (batches, "batches that move, of jobs of which no larger one was measured: theirs stay"),
+        ];
+        let said = said.into_iter().filter(|(count, _)| *count > 0);
+        self.left_out.extend(said.map(|(count, what)| format!("{what} ({count})")));
+    }
+
+    fn say_of_jobs(&mut self, jobs: &[(Traits, Kind)]) {
+        let sum = |of: fn(&Traits) -> usize| jobs.iter().map(|(traits, _)| of(traits)).sum::<usize>();
+        let some = |of: fn(&Traits) -> bool, all: bool| jobs.iter().filter(|(job, _)| of(job) && !all).count();
         let said = [
             (self.untrained, "jobs that never trained"),
             (self.unfinished, "jobs that go on"),
@@ -232,6 +297,15 @@ impl Imported {
         let said = said.into_iter().filter(|(count, _)| *count > 0);
         self.left_out.extend(said.map(|(count, what)| format!("{what} ({count})")));
     }
+}
+
+/// A table of each kind of jobs, by all that was measured of jobs of that kind.
+fn tables(jobs: &[Recorded], factor: impl Fn(&SlotId) -> f64) -> BTreeMap<Kind, SpeedTable> {
+    let mut measured = BTreeMap::<&Kind, Vec<&Measured>>::new();
+    for (kind, of) in jobs.iter().map(Recorded::speeds) {
+        measured.entry(kind).or_default().extend(of);
+    }
+    measured.into_iter().map(|(kind, of)| (kind.clone(), SpeedTable::new(kind, &of, &factor))).collect()
 }
 
 /// What was so between two moments, by what changed when: in milliseconds from the first of them, at which something is said, and so it is at the last.
@@ -254,16 +328,21 @@ impl Imported {
     #[must_use]
     pub fn jobs_csv(&self) -> String {
         let mut text =
-            "name,submitted_s,duration_s,workers,min_workers,max_workers,tenant,priority,slot_type\n".to_owned();
+            "name,submitted_s,duration_s,workers,min_workers,max_workers,tenant,priority,slot_type,model,batch_size,batch_max\n".to_owned();
         let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
         for job in &self.jobs {
             let seconds = if let Work::Seconds(seconds) = job.work { seconds } else { f64::NAN };
             let (min, max) = (job.min.unwrap_or(1), job.max.unwrap_or(job.workers));
             let (submitted_s, tenant) = (job.submitted_ms as f64 / 1e3, job.tenant.as_deref().unwrap_or_default());
             let (name, workers, priority) = (quoted(&job.name), job.workers, job.priority);
+            let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
+            let (model, size, most) =
+                (job.model.as_deref().unwrap_or_default(), number(job.batch_size), number(job.batch_max));
             let (tenant, only) = (quoted(tenant), job.only.as_deref().unwrap_or_default());
-            let _ =
-                writeln!(text, "{name},{submitted_s},{seconds:.3},{workers},{min},{max},{tenant},{priority},{only}");
+            let _ = writeln!(
+                text,
+                "{name},{submitted_s},{seconds:.3},{workers},{min},{max},{tenant},{priority},{only},{model},{size},{most}"
+            );
         }
         text
     }
@@ -325,6 +404,11 @@ mod tests {
         json!({"fact": "plan_adopted", "job": job, "slots": vec!["s/0"; slots]})
     }
 
+    fn proposed(job: &str, generation: u64, members: usize) -> Value {
+        let proposal = json!({"generation": generation, "members": vec![json!({}); members]});
+        json!({"fact": "generation_proposed", "job": job, "proposal": proposal})
+    }
+
     fn of(fact: &str, job: &str) -> Value {
         json!({"fact": fact, "job": job})
     }
@@ -334,8 +418,9 @@ mod tests {
         let found = imported(&[
             (5_000, vec![accepted("a", 1, 4), planned("a", 2)]),
             (9_000, vec![of("generation_active", "a")]),
-            // Ten seconds on two slots, five on four, and a minute of waiting and starting that is none.
-            (19_000, vec![planned("a", 4)]),
+            // Ten seconds on two slots, while two more start; five on four, and a minute of waiting and starting that is none.
+            (14_000, vec![planned("a", 4), proposed("a", 2, 4)]),
+            (19_000, vec![json!({"fact": "generation_active", "job": "a", "generation": 2})]),
             (24_000, vec![planned("a", 0)]),
             (80_000, vec![planned("a", 1)]),
             (84_000, vec![of("generation_active", "a")]),
@@ -349,6 +434,57 @@ mod tests {
         assert_eq!((job.workers, job.min, job.max, job.priority), (4, Some(1), Some(4), 2));
         assert_eq!((job.name.as_str(), job.tenant.as_deref()), ("a a \"b\", c", Some("local")));
         assert_eq!(job.work, Work::Seconds(11.0));
+    }
+
+    #[test]
+    fn speeds_that_were_measured_are_a_table_and_work_is_by_them() {
+        let told = |members: u16, step_us: u64, stride: u16| json!({"fact": "throughput_measured", "job": "a", "members": members, "step_us": step_us, "stride": stride});
+        let began =
+            |generation: u64| json!({"fact": "generation_active", "job": "a", "generation": generation, "step": 0});
+        let mut batched = accepted("a", 1, 4);
+        batched["spec"]["batch_size"] = json!(8);
+        batched["spec"]["batch_range"] = json!({"max": 24, "learning_rate_rule": "linear"});
+        let mut other = accepted("b", 1, 2);
+        other["spec"]["model"] = json!({"kind": "gpt"});
+        let found = imported(&[
+            (0, vec![batched, planned("a", 1), proposed("a", 1, 1), other, planned("b", 2)]),
+            (1_000, vec![began(1), of("generation_active", "b")]),
+            (3_000, vec![told(1, 100_000, 1)]),
+            (11_000, vec![proposed("a", 2, 4), began(2), told(4, 50_000, 1), told(4, 75_000, 3)]),
+            (21_000, vec![of("job_finished", "a"), of("job_finished", "b")]),
+        ]);
+        let files: Vec<_> = found.tables.iter().map(|of| (of.name.as_str(), of.csv())).collect();
+        let first = "global_batch_size,1,2,3,4\n32,10,nan,nan,20\n96,3.33333,6.66667,6.66667,13.3333\n";
+        assert_eq!(files, [("kind-1", first.to_owned()), ("kind-2", "global_batch_size,1,2\n2,1,2\n".to_owned())]);
+        // Ten seconds of ten steps a second, ten of twenty: fifteen of twenty.
+        let of = |job: &TraceJob| (job.work, job.model.clone(), job.batch_size, job.batch_max);
+        let kind = |number: u32| Some(format!("kind-{number}"));
+        assert_eq!(
+            found.jobs.iter().map(of).collect::<Vec<_>>(),
+            [(Work::Seconds(15.0), kind(1), Some(32), Some(96)), (Work::Seconds(20.0), kind(2), Some(2), None)]
+        );
+        assert_eq!(found.step_ms, Some(50));
+        assert_eq!(parse(&found.jobs_csv(), Format::Csv).unwrap()[0].batch_max, Some(96));
+        assert!(found.left_out.iter().any(|what| what.starts_with("speeds of jobs of which none was measured")));
+        assert!(
+            found
+                .left_out
+                .iter()
+                .any(|what| what.contains("fewer or more slots than were measured") && what.ends_with("(1)"))
+        );
+    }
+
+    #[test]
+    fn without_a_measured_speed_there_is_no_table_but_the_pace_of_a_membership_is_one() {
+        let ends = |step: u64| json!({"fact": "job_finished", "job": "a", "outcome": {"step": step}});
+        let began = json!({"fact": "generation_active", "job": "a", "generation": 1, "step": 10});
+        let log = |step: u64| {
+            let begins = vec![accepted("a", 2, 2), planned("a", 2), proposed("a", 1, 2), began.clone()];
+            imported(&[(0, begins), (4_000, vec![ends(step)])])
+        };
+        assert_eq!((log(12).tables.len(), log(12).step_ms, log(12).jobs[0].model.clone()), (0, None, None));
+        assert_eq!((log(50).tables[0].csv().as_str(), log(50).step_ms), ("global_batch_size,1,2\n2,5,10\n", Some(100)));
+        assert_eq!(log(50).jobs[0].work, Work::Seconds(4.0));
     }
 
     /// Four jobs: one over before 10 s, one from before it to 22 s, one from 12 to 30 s, and one that comes at 20 s.
