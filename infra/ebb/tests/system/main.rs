@@ -51,6 +51,7 @@ mod torch_files;
 mod torch_one_gradient;
 mod torch_parts;
 mod torch_warm;
+mod trace_import;
 mod two_hosts;
 mod types;
 mod verify;
