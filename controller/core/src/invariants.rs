@@ -262,9 +262,15 @@ fn is_other(was: Option<&Server>, is: Option<&Server>) -> bool {
     of(before) != of(after) || before.devices != after.devices
 }
 
+/// The slots of a job's plan, as they are.
+fn slots_of<'a>(state: &'a State, job: &'a Job) -> impl Iterator<Item = (&'a SlotId, Option<&'a Slot>)> {
+    let known = job.slots().iter().zip(state.slots.each(job.slots().iter()));
+    known.map(move |(id, slot)| (id, slot.or_else(|| state.slot(id))))
+}
+
 fn job_owns_its_slots(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
-    for slot in job.slots() {
-        let owner = state.slot(slot).and_then(|slot| slot.job.as_ref());
+    for (slot, known) in slots_of(state, job) {
+        let owner = known.and_then(|slot| slot.job.as_ref());
         if owner != Some(id) {
             broken.push(format!("{slot} is planned for {id}, it belongs to {owner:?}"));
         }
@@ -345,11 +351,11 @@ fn no_plan_beyond_capacity(state: &State, id: &JobId, job: &Job, broken: &mut Ve
     if job.slots().len() > usize::from(max) {
         broken.push(format!("{id} has {} slots for {max} workers", job.slots().len()));
     }
-    for slot in job.slots() {
-        if !state.is_present(slot) {
+    for ((slot, known), (_, server)) in slots_of(state, job).zip(state.hosts(job.slots())) {
+        if !server.is_some_and(|server| server.has(slot.index)) {
             broken.push(format!("{id} is planned on {slot}, whose server is away"));
         }
-        if !state.slot(slot).is_some_and(Slot::is_lent) {
+        if !known.is_some_and(Slot::is_lent) {
             broken.push(format!("{id} is planned on {slot}, which is not lent"));
         }
     }
@@ -448,7 +454,8 @@ fn checkpoints_are_bounded(_: &State, id: &JobId, job: &Job, broken: &mut Vec<St
 }
 
 fn one_class(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
-    let kinds: BTreeSet<SlotKind> = job.slots().iter().filter_map(|slot| state.kind(slot)).collect();
+    let mut kinds: BTreeSet<SlotKind> = BTreeSet::new();
+    kinds.extend(state.kinds(job.slots()));
     let bound = job.class.filter(|class| kinds.iter().any(|kind| kind.class != *class));
     let types = kinds.iter().map(|kind| kind.slot_type).collect::<BTreeSet<_>>().len();
     let are_mixed = kinds.iter().zip(kinds.iter().skip(1)).all(|(one, next)| one.mixes_with(next));
@@ -458,8 +465,8 @@ fn one_class(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
     if job.spec.needs_device() && kinds.iter().any(|kind| !kind.device) {
         broken.push(format!("{id} needs devices and is planned on {kinds:?}"));
     }
-    let quarantined = |id: &&SlotId| state.slot(id).is_some_and(Slot::is_quarantined);
-    if let Some(slot) = job.slots().iter().find(quarantined) {
+    let quarantined = |(_, slot): &(&SlotId, Option<&Slot>)| slot.is_some_and(Slot::is_quarantined);
+    if let Some((slot, _)) = slots_of(state, job).find(quarantined) {
         broken.push(format!("{id} is planned on {slot}, which is in quarantine"));
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::world::BEGIN;
 use controller_core::Policy;
-use controller_core::policy::{Part, Plan, Share, View, Wait, Wraps};
+use controller_core::policy::{Plan, Share, View, Wait, Wraps};
 use events_schema::TimeMs;
 use events_schema::fact::Fact;
 
@@ -30,11 +30,8 @@ impl Wraps for InTurn<'_> {
 
     fn wrapped_plan(&self, view: &View) -> Plan {
         let mut plan = self.0.plan(view);
-        let has =
-            |parts: &[Part], class: usize| parts.iter().find(|part| part.class == class).map_or(0, |part| part.slots);
         let lets_go = |plan: &Plan, job: usize| {
-            let given = plan.by_class(job);
-            view.held_by_class(job).iter().any(|held| has(&given, held.class) < held.slots)
+            (0..view.classes.len()).any(|class| plan.given_of(job, class) < view.held_of(job, class))
         };
         if (0..view.jobs.len()).any(|job| lets_go(&plan, job)) {
             for (index, job) in view.jobs.iter().enumerate() {

@@ -178,8 +178,9 @@ fn why_abandon(draft: &Draft<'_>, job: &Job, proposal: &Proposal) -> Option<Aban
 
 fn give_up_proposal(draft: &mut Draft<'_>, id: &JobId) -> bool {
     let Some(job) = draft.state.job(id) else { return false };
-    let Some(proposal) = job.placement().and_then(|placement| placement.proposed.clone()) else { return false };
-    let Some(cause) = why_abandon(draft, job, &proposal) else { return false };
+    let Some(proposal) = job.placement().and_then(|placement| placement.proposed.as_ref()) else { return false };
+    let Some(cause) = why_abandon(draft, job, proposal) else { return false };
+    let proposal = proposal.clone();
     abandon(draft, id, proposal.generation, cause);
     if cause == AbandonCause::Deadline {
         let attempts = draft.state.job(id).and_then(Job::placement).map_or(0, |placement| placement.attempts);

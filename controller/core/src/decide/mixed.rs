@@ -5,7 +5,7 @@ use super::Draft;
 use super::idle::Idle;
 use super::plan::{Problem, adopt_slots, cause_of_fewer, waits, worth};
 use super::types::unit_us;
-use crate::policy::{FASTEST_MILLI, Mixture, Part, Plan, View};
+use crate::policy::{FASTEST_MILLI, Mixture, Plan, View};
 use crate::state::{Job, SlotKind, State};
 use events_schema::SlotId;
 use events_schema::fact::{PlanCause, PlanReason};
@@ -14,22 +14,24 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// What a job's plan has of each class that is known.
-pub(super) fn held(state: &State, job: &Job, kinds: &BTreeMap<SlotKind, usize>) -> BTreeMap<usize, u16> {
-    let mut held = BTreeMap::new();
-    for class in job.slots().iter().filter_map(|slot| kinds.get(&state.kind(slot)?)) {
-        *held.entry(*class).or_default() += 1;
+/// What a job's plan has of each class, by its place among the kinds that are known.
+fn held(state: &State, job: &Job, kinds: &[SlotKind]) -> Vec<u16> {
+    let mut held = vec![0; kinds.len()];
+    for kind in state.kinds(job.slots()) {
+        if let Some(class) = kinds.iter().position(|known| *known == kind) {
+            held[class] += 1;
+        }
     }
     held
 }
 
 /// Whether a class is mostly of fleets that need some of their slots themselves. All slots of a fleet count as of the class of its first one.
-fn note_wanted_back(problem: &mut Problem<'_>, kinds: &BTreeMap<SlotKind, usize>) {
-    let mut wanted_back = vec![0u32; kinds.len()];
+fn note_wanted_back(problem: &mut Problem<'_>) {
+    let mut wanted_back = vec![0u32; problem.kinds.len()];
     for (_, fleet) in problem.state.fleets().filter(|(_, fleet)| fleet.needs() > 0) {
         let first = fleet.slots.first().and_then(|slot| problem.state.kind(slot));
-        if let Some(class) = first.and_then(|kind| kinds.get(&kind)) {
-            wanted_back[*class] += fleet.slots.len() as u32;
+        if let Some(class) = first.and_then(|kind| problem.kinds.binary_search(&kind).ok()) {
+            wanted_back[class] += fleet.slots.len() as u32;
         }
     }
     for (class, wanted_back) in problem.view.classes.iter_mut().zip(wanted_back) {
@@ -40,35 +42,33 @@ fn note_wanted_back(problem: &mut Problem<'_>, kinds: &BTreeMap<SlotKind, usize>
 /// Adds to a view what jobs that may be on several types have of each. A policy that does not mix is told of a job on several that all of it is of the class of
 /// most, and there is as much more of that class, and less of the others: what it then lets go is of the others first.
 pub(super) fn tell(problem: &mut Problem<'_>, mixes_types: bool) {
-    let kinds: BTreeMap<SlotKind, usize> = problem.kinds.iter().copied().zip(0..).collect();
     for (index, (_, job)) in problem.jobs.iter().enumerate() {
         if job.spec.types == Types::One {
             continue;
         }
-        let held = held(problem.state, job, &kinds);
-        let most = held.iter().max_by_key(|(class, slots)| (**slots, Reverse(**class))).map(|(class, _)| *class);
+        let held = held(problem.state, job, &problem.kinds);
+        let most = (0..held.len()).filter(|&class| held[class] > 0).max_by_key(|&class| (held[class], Reverse(class)));
         let view = &mut problem.view;
         view.jobs[index].class = most.or(view.jobs[index].class);
         if mixes_types {
             view.jobs[index].mixes = Some(view.mixtures.len());
-            view.mixtures.push(mixture(job, &held, &problem.kinds));
+            view.mixtures.push(mixture(job, held, &problem.kinds));
         } else if let Some(most) = most {
-            for (&class, &slots) in held.iter().filter(|(class, _)| **class != most) {
+            for (class, slots) in held.into_iter().enumerate().filter(|(class, _)| *class != most) {
                 view.classes[most].capacity += u32::from(slots);
                 view.classes[class].capacity = view.classes[class].capacity.saturating_sub(slots.into());
             }
         }
     }
     if !problem.view.mixtures.is_empty() {
-        note_wanted_back(problem, &kinds);
+        note_wanted_back(problem);
     }
 }
 
-fn mixture(job: &Job, held: &BTreeMap<usize, u16>, kinds: &[SlotKind]) -> Mixture {
+fn mixture(job: &Job, held: Vec<u16>, kinds: &[SlotKind]) -> Mixture {
     let units: Vec<u64> = kinds.iter().map(|kind| unit_us(job, kind.slot_type)).collect();
     let fastest = units.iter().copied().min().unwrap_or(1);
     let milli = |unit: &u64| (fastest.saturating_mul(u64::from(FASTEST_MILLI)) / unit).max(1) as u32;
-    let held = (0..kinds.len()).map(|class| held.get(&class).copied().unwrap_or(0)).collect();
     Mixture { held, speed_milli: units.iter().map(milli).collect() }
 }
 
@@ -79,37 +79,36 @@ fn wanted(plan: &Plan, index: usize) -> BTreeMap<usize, usize> {
 
 /// Whether a plan gives a job more of any class.
 pub(super) fn grows(view: &View, index: usize, plan: &Plan) -> bool {
-    let held: BTreeMap<usize, u16> = view.held_by_class(index).iter().map(|part| (part.class, part.slots)).collect();
-    plan.by_class(index).iter().any(|part: &Part| part.slots > held.get(&part.class).copied().unwrap_or(0))
+    (0..view.classes.len()).any(|class| plan.given_of(index, class) > view.held_of(index, class))
 }
 
 /// A job's slots by class.
 fn by_class(draft: &Draft<'_>, problem: &Problem<'_>, job: &Job) -> BTreeMap<Option<usize>, Vec<SlotId>> {
     let mut slots: BTreeMap<Option<usize>, Vec<SlotId>> = BTreeMap::new();
-    for slot in job.slots() {
-        let kind = draft.state.kind(slot);
-        let class = kind.and_then(|kind| problem.kinds.binary_search(&kind).ok());
+    for (slot, server) in draft.state.hosts(job.slots()) {
+        let class = server.and_then(|server| problem.kinds.binary_search(&server.kind(slot.index)).ok());
         slots.entry(class).or_default().push(slot.clone());
     }
     slots
 }
 
 /// Whether a job has of no class more than it is given.
-fn keeps_all(problem: &Problem<'_>, index: usize, wanted: &BTreeMap<usize, usize>) -> bool {
-    let held = problem.view.held_by_class(index);
-    let is_given = |part: &Part| wanted.get(&part.class).copied().unwrap_or(0) >= usize::from(part.slots);
-    let known: usize = held.iter().map(|part| usize::from(part.slots)).sum();
-    known == problem.jobs[index].1.slots().len() && held.iter().all(is_given)
+fn keeps_all(problem: &Problem<'_>, index: usize, plan: &Plan) -> bool {
+    let view = &problem.view;
+    let classes = || 0..view.classes.len();
+    let known: usize = classes().map(|class| usize::from(view.held_of(index, class))).sum();
+    let is_given = |class: usize| plan.given_of(index, class) >= view.held_of(index, class);
+    known == problem.jobs[index].1.slots().len() && classes().all(is_given)
 }
 
 /// Lets go what a plan does not give a job of each class. What it gives instead is not there yet, so a job that goes on keeps its fewest meanwhile.
 pub(super) fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, plan: &Plan) {
     let (id, job) = problem.jobs[index];
-    let (wanted, share) = (wanted(plan, index), plan.shares[index]);
     // As most jobs in most plans; to look up each slot is most of what a plan takes where all jobs may be mixed.
-    if keeps_all(problem, index, &wanted) {
+    if keeps_all(problem, index, plan) {
         return;
     }
+    let (wanted, share) = (wanted(plan, index), plan.shares[index]);
     let (mut kept, mut others) = (BTreeSet::new(), Vec::new());
     for (class, mut slots) in by_class(draft, problem, job) {
         slots.sort_by_key(|slot| Reverse(worth(&draft.state, job, slot)));

@@ -284,7 +284,8 @@ impl<'a> Problem<'a> {
                 match job.spec.types {
                     Types::One => leaves(class, held),
                     Types::Any => {
-                        mixed::held(state, job, &kinds).into_iter().for_each(|(class, slots)| leaves(class, slots))
+                        let classes = state.kinds(job.slots()).filter_map(|kind| kinds.get(&kind));
+                        classes.for_each(|class| leaves(*class, 1));
                     }
                 }
             }

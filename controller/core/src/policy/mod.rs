@@ -378,11 +378,17 @@ impl View {
     /// What a job has, by class.
     #[must_use]
     pub fn held_by_class(&self, job: usize) -> Vec<Part> {
-        let part = |(class, &slots): (usize, &u16)| Part { job, class, slots };
+        let part = |class: usize| Part { job, class, slots: self.held_of(job, class) };
+        (0..self.classes.len()).map(part).filter(|part| part.slots > 0).collect()
+    }
+
+    /// What a job has of a class.
+    #[must_use]
+    pub fn held_of(&self, job: usize, class: usize) -> u16 {
         match (self.mixture(job), self.jobs[job].class) {
-            (Some(mixture), _) => mixture.held.iter().enumerate().map(part).filter(|part| part.slots > 0).collect(),
-            (None, Some(class)) if self.jobs[job].held > 0 => vec![part((class, &self.jobs[job].held))],
-            (None, _) => Vec::new(),
+            (Some(mixture), _) => mixture.held[class],
+            (None, Some(held)) if held == class => self.jobs[job].held,
+            (None, _) => 0,
         }
     }
 
@@ -454,15 +460,30 @@ impl Plan {
     /// What a job gets, by class. A share that was changed since it was made up is of its class alone.
     #[must_use]
     pub fn by_class(&self, job: usize) -> Vec<Part> {
-        let share = self.shares[job];
-        let first = self.parts.partition_point(|part| part.job < job);
-        let parts = self.parts[first..].iter().take_while(|part| part.job == job);
-        let parts: Vec<Part> = parts.filter(|part| part.slots > 0).copied().collect();
-        let is_whole = parts.iter().map(|part| u32::from(part.slots)).sum::<u32>() == u32::from(share.slots);
-        match share.slots {
-            _ if is_whole => parts,
-            slots => vec![Part { job, class: share.class, slots }],
+        match self.made_up(job) {
+            Some(parts) => parts.iter().filter(|part| part.slots > 0).copied().collect(),
+            None => vec![Part { job, class: self.shares[job].class, slots: self.shares[job].slots }],
         }
+    }
+
+    /// What a job gets of a class.
+    #[must_use]
+    pub fn given_of(&self, job: usize, class: usize) -> u16 {
+        let share = self.shares[job];
+        match self.made_up(job) {
+            Some(parts) => parts.iter().find(|part| part.class == class).map_or(0, |part| part.slots),
+            None if share.class == class => share.slots,
+            None => 0,
+        }
+    }
+
+    /// What a share is made up of; none of one that is of its class alone.
+    fn made_up(&self, job: usize) -> Option<&[Part]> {
+        let first = self.parts.partition_point(|part| part.job < job);
+        let count = self.parts[first..].iter().take_while(|part| part.job == job).count();
+        let parts = &self.parts[first..first + count];
+        let slots = parts.iter().map(|part| u32::from(part.slots)).sum::<u32>();
+        (slots == u32::from(self.shares[job].slots)).then_some(parts)
     }
 }
 

@@ -43,14 +43,12 @@ impl SpeedCurve {
     pub fn micro(&self, slots: u16) -> u64 {
         let above = self.0.partition_point(|(known, _)| *known < slots);
         let Some(&(to, fast)) = self.0.get(above) else { return 0 };
-        match above.checked_sub(1).and_then(|below| self.0.get(below)) {
-            Some(&(from, slow)) => {
-                let part = |speed: u64, share: u16| u128::from(speed) * u128::from(share);
-                ((part(fast, slots - from) + part(slow, to - slots)) / u128::from(to - from)) as u64
-            }
-            None if to == slots => fast,
-            None => 0,
+        if to == slots {
+            return fast;
         }
+        let Some(&(from, slow)) = above.checked_sub(1).and_then(|below| self.0.get(below)) else { return 0 };
+        let part = |speed: u64, share: u16| u128::from(speed) * u128::from(share);
+        ((part(fast, slots - from) + part(slow, to - slots)) / u128::from(to - from)) as u64
     }
 }
 

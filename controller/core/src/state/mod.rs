@@ -32,6 +32,7 @@ use executors::Executors;
 use minicbor::{Decode, Encode};
 use slots::Slots;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 /// The state of one cell.
@@ -414,6 +415,24 @@ impl State {
     #[must_use]
     pub fn kind(&self, slot: &SlotId) -> Option<SlotKind> {
         self.servers.get(&slot.server).map(|server| server.kind(slot.index))
+    }
+
+    /// The servers of slots: quick, because those of one server stand side by side, and it is looked up once for them.
+    pub(crate) fn hosts<'a>(
+        &'a self,
+        slots: &'a BTreeSet<SlotId>,
+    ) -> impl Iterator<Item = (&'a SlotId, Option<&'a Server>)> {
+        let mut last: Option<(&ServerId, Option<&Server>)> = None;
+        slots.iter().map(move |slot| {
+            let known = last.filter(|(id, _)| **id == slot.server);
+            let (_, server) = *last.insert(known.unwrap_or_else(|| (&slot.server, self.servers.get(&slot.server))));
+            (slot, server)
+        })
+    }
+
+    /// The kinds of slots, of those whose server is known.
+    pub(crate) fn kinds<'a>(&'a self, slots: &'a BTreeSet<SlotId>) -> impl Iterator<Item = SlotKind> {
+        self.hosts(slots).filter_map(|(slot, server)| Some(server?.kind(slot.index)))
     }
 
     /// Whether the slot's agent is there and holds such a slot.

@@ -23,35 +23,29 @@ impl Base {
         let pool: Vec<u32> = view.classes.iter().map(|class| class.capacity).collect();
         let mut base = Self { parts: vec![Vec::new(); view.jobs.len()], waits: vec![None; view.jobs.len()], pool };
         let length_ms = |job: usize| time_ms(view, job, view.jobs[job].min).unwrap_or(u64::MAX);
-        let sort = |jobs: &mut Vec<usize>| {
-            jobs.sort_by_cached_key(|&job| (Reverse(view.jobs[job].priority), length_ms(job), job));
-        };
-        let (mut holding, mut waiting): (Vec<usize>, Vec<usize>) =
+        let order = |job: usize| (Reverse(view.jobs[job].priority), length_ms(job), job);
+        let (holding, mut waiting): (Vec<usize>, Vec<usize>) =
             (0..view.jobs.len()).partition(|&job| view.jobs[job].held > 0 && view.jobs[job].class.is_some());
         // Who lost some of its fewest on several types gets others when all who have theirs have kept them.
-        let mut bereft: Vec<usize> = Vec::new();
-        holding.retain(|&job| {
-            let has_all = view.jobs[job].mixes.is_none() || view.jobs[job].held >= view.jobs[job].min;
-            bereft.extend((!has_all).then_some(job));
-            has_all
-        });
+        let has_all = |job: &usize| view.jobs[*job].mixes.is_none() || view.jobs[*job].held >= view.jobs[*job].min;
+        let (holding, bereft): (Vec<usize>, Vec<usize>) = holding.into_iter().partition(has_all);
+        let mut holding: Vec<(usize, Vec<Part>)> = holding.into_iter().map(|job| (job, fewest(view, job))).collect();
         let mut wanted = vec![0u64; base.pool.len()];
-        for part in holding.iter().flat_map(|&job| fewest(view, job)) {
+        for part in holding.iter().flat_map(|(_, parts)| parts) {
             wanted[part.class] += u64::from(part.slots);
         }
         // Where there is room for all of them, which is nearly always, none comes first.
         if wanted.iter().zip(&base.pool).any(|(wanted, room)| *wanted > u64::from(*room)) {
-            sort(&mut holding);
+            holding.sort_by_cached_key(|(job, _)| order(*job));
         }
-        for job in holding {
-            let parts = fewest(view, job);
+        for (job, parts) in holding {
             match parts.iter().all(|part| base.pool[part.class] >= u32::from(part.slots)) {
                 true => base.take(job, parts),
                 false => waiting.push(job),
             }
         }
         for mut jobs in [bereft, waiting] {
-            sort(&mut jobs);
+            jobs.sort_by_cached_key(|job| order(*job));
             jobs.into_iter().for_each(|job| base.start(view, job));
         }
         base

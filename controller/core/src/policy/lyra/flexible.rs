@@ -11,7 +11,7 @@
 use super::super::{FASTEST_MILLI, Part, View};
 use super::base::Base;
 use super::knapsack::{Group, Item, choose};
-use super::{own_first, time_at_ms, time_ms};
+use super::{own_first, times_ms};
 use std::cell::OnceCell;
 use std::cmp::Reverse;
 
@@ -32,14 +32,14 @@ pub(super) struct Extra {
 /// What everybody gets beyond its fewest slots.
 pub(super) fn flexible_demand(view: &View, base: &Base) -> Vec<Extra> {
     let flexible = Flexible::of(view, base);
-    let (mut asks, mut is_first) = (flexible.placed(flexible.held()), true);
+    let (mut asks, mut before) = (flexible.placed(flexible.held()), None);
     for _ in 0..ROUNDS_MAX {
-        let given = flexible.share_out(&asks, is_first);
+        let given = flexible.share_out(&asks, before.as_deref());
         asks = flexible.placed(given.clone());
         if asks == given {
             break;
         }
-        is_first = false;
+        before = Some(given);
     }
     asks
 }
@@ -47,7 +47,7 @@ pub(super) fn flexible_demand(view: &View, base: &Base) -> Vec<Extra> {
 /// A job that can use more than its fewest slots.
 struct Wanting {
     job: usize,
-    /// The classes that it may have them of, and what sizes are worth there.
+    /// The classes that it may have them of, and what sizes are worth there; of those that are as fast it stands at the first one.
     classes: Vec<(usize, OnceCell<Vec<Item>>)>,
 }
 
@@ -75,13 +75,8 @@ impl<'a> Flexible<'a> {
         let held = |wanting: &Wanting| {
             let (job, of) = (wanting.job, &self.view.jobs[wanting.job]);
             let beyond = |class: usize| {
-                let held = match self.view.mixture(job) {
-                    Some(mixture) => mixture.held[class],
-                    None if of.class == Some(class) => of.held,
-                    None => 0,
-                };
                 let fewest = self.base.parts[job].iter().find(|part| part.class == class).map_or(0, |part| part.slots);
-                held.saturating_sub(fewest).min(of.max - of.min)
+                self.view.held_of(job, class).saturating_sub(fewest).min(of.max - of.min)
             };
             let all = wanting.classes.iter().map(|(class, _)| Extra { job, class: *class, slots: beyond(*class) });
             all.reduce(|most, next| if next.slots > most.slots { next } else { most })
@@ -96,27 +91,28 @@ impl<'a> Flexible<'a> {
         for extra in &asks {
             room[extra.class] = room[extra.class].saturating_sub(extra.slots.into());
         }
-        for at in self.choosing(&asks) {
+        for (at, best) in self.choosing(&asks) {
             let (wanting, extra) = (&self.jobs[at], &mut asks[at]);
             let found = self.elsewhere(wanting, extra, &room);
             if let Some((class, best)) = found {
                 *extra = Extra { class, slots: 0, ..*extra };
                 room[class] -= best.weight;
-            } else if extra.slots == 0 {
-                extra.class = self.best(wanting, &self.base.pool, |_| true).map_or(extra.class, |(class, _)| class);
+            } else if let Some((class, _)) = best {
+                extra.class = class;
             }
         }
         asks
     }
 
     /// Who may have slots of several classes, the most important first; of those that have none first who would gain most of all there is, because others can do with
-    /// what it leaves.
-    fn choosing(&self, asks: &[Extra]) -> Vec<usize> {
-        let mut choosing: Vec<usize> = (0..asks.len()).filter(|&at| self.jobs[at].classes.len() > 1).collect();
-        choosing.sort_by_cached_key(|&at| {
-            let has = asks[at].slots > 0;
-            let best = if has { None } else { self.best(&self.jobs[at], &self.base.pool, |_| true) };
-            (Reverse(self.view.jobs[asks[at].job].priority), has, Reverse(best.map(|(_, item)| item.value)), at)
+    /// what it leaves. And where that is.
+    fn choosing(&self, asks: &[Extra]) -> Vec<(usize, Option<(usize, Item)>)> {
+        let several = (0..asks.len()).filter(|&at| self.jobs[at].classes.len() > 1);
+        let best = |at: usize| self.best(&self.jobs[at], &self.base.pool, |_| true);
+        let mut choosing: Vec<_> = several.map(|at| (at, if asks[at].slots > 0 { None } else { best(at) })).collect();
+        choosing.sort_by_key(|&(at, best)| {
+            let (priority, has) = (self.view.jobs[asks[at].job].priority, asks[at].slots > 0);
+            (Reverse(priority), has, Reverse(best.map(|(_, item)| item.value)), at)
         });
         choosing
     }
@@ -155,23 +151,29 @@ impl<'a> Flexible<'a> {
         classes.filter_map(gain).reduce(|best, next| if key(&next) > key(&best) { next } else { best })
     }
 
-    /// One round: what everybody gets of the class that it asks for. Who was resized a moment ago keeps what it has, if there is room.
-    fn share_out(&self, asks: &[Extra], is_first: bool) -> Vec<Extra> {
+    /// One round: what everybody gets of the class that it asks for, after what was given in the round before. Who was resized a moment ago keeps what it has, if
+    /// there is room.
+    fn share_out(&self, asks: &[Extra], before: Option<&[Extra]>) -> Vec<Extra> {
         let mut given = asks.to_vec();
         for class in 0..self.base.pool.len() {
+            let is_same = |(ask, given): (&Extra, &Extra)| ask == given || ask.class != class && given.class != class;
+            // Asked for what it has given a knapsack gives the same.
+            if before.is_some_and(|before| asks.iter().zip(before).all(is_same)) {
+                continue;
+            }
             let mut left = self.base.pool[class];
             let of_class: Vec<usize> = (0..asks.len()).filter(|&at| asks[at].class == class).collect();
             let priority = |at: usize| self.view.jobs[asks[at].job].priority;
             for peers in of_class.chunk_by(|&a, &b| priority(a) == priority(b)) {
                 let rests = |at: usize| {
                     let of = &self.view.jobs[asks[at].job];
-                    !of.settled && (of.held > 0 || !is_first)
+                    !of.settled && (of.held > 0 || before.is_some())
                 };
                 let kept: u32 = peers.iter().filter(|&&at| rests(at)).map(|&at| u32::from(asks[at].slots)).sum();
                 let fits = kept <= left;
                 left -= if fits { kept } else { 0 };
                 let moving: Vec<usize> = peers.iter().copied().filter(|&at| !(fits && rests(at))).collect();
-                let groups: Vec<Group> = moving.iter().map(|&at| self.group(at, &asks[at])).collect();
+                let groups: Vec<Group<'_>> = moving.iter().map(|&at| self.group(at, &asks[at])).collect();
                 for (&at, slots) in moving.iter().zip(choose(&groups, left)) {
                     left -= slots;
                     given[at].slots = slots as u16;
@@ -181,15 +183,18 @@ impl<'a> Flexible<'a> {
         given
     }
 
-    pub fn group(&self, at: usize, asks: &Extra) -> Group {
+    pub fn group(&self, at: usize, asks: &Extra) -> Group<'_> {
         let wanting = &self.jobs[at];
         let place = wanting.classes.iter().position(|(class, _)| *class == asks.class);
-        let items = place.map(|place| self.items(wanting, place).to_vec()).unwrap_or_default();
+        let items = place.map_or(&[][..], |place| self.items(wanting, place));
         Group { items, present: asks.slots.into() }
     }
 
     fn items<'b>(&self, wanting: &'b Wanting, at: usize) -> &'b [Item] {
-        let (class, items) = &wanting.classes[at];
+        let speed = |class: usize| self.view.mixture(wanting.job).map(|of| of.speed_milli[class]);
+        let of_class = &wanting.classes[at];
+        let (class, items) =
+            wanting.classes.iter().find(|(first, _)| speed(*first) == speed(of_class.0)).unwrap_or(of_class);
         items.get_or_init(|| self.worth(wanting.job, *class))
     }
 
@@ -197,9 +202,10 @@ impl<'a> Flexible<'a> {
     fn worth(&self, job: usize, class: usize) -> Vec<Item> {
         let (view, of) = (self.view, &self.view.jobs[job]);
         let is_fastest = |class: usize| view.mixture(job).is_none_or(|of| of.speed_milli[class] == FASTEST_MILLI);
+        let time_ms = times_ms(view, job);
         // As on one type.
         if is_fastest(class) && self.base.parts[job].iter().all(|part| is_fastest(part.class)) {
-            return sizes(of.min..=of.max, 1, |slots| time_ms(view, job, slots));
+            return sizes(of.min..=of.max, 1, |slots| time_ms(slots, 1.0));
         }
         let mut parts = self.base.parts[job].clone();
         let place = parts.iter().position(|part| part.class == class).unwrap_or_else(|| {
@@ -209,7 +215,7 @@ impl<'a> Flexible<'a> {
         let fewest = parts[place].slots;
         sizes(of.min..=of.max, 1, |slots| {
             parts[place].slots = fewest + (slots - of.min);
-            time_at_ms(view, job, slots, view.mixed_factor(job, &parts))
+            time_ms(slots, view.mixed_factor(job, &parts))
         })
     }
 }
@@ -239,5 +245,7 @@ pub(super) fn sizes(
         let saved = longest.checked_sub(time_ms(workers)?).filter(|saved| *saved > 0)?;
         Some(Item { weight: u32::from(workers - fewest) * slots, value: saved })
     };
-    workers.skip(1).filter_map(item).collect()
+    let mut items = Vec::with_capacity(workers.len());
+    items.extend(workers.skip(1).filter_map(item));
+    items
 }

@@ -6,7 +6,8 @@
 //! it would be larger than [`SUMS_MAX`], as of thousands of groups that are alike, the hulls' answer stands: a plan has to be done within a second.
 //! Whole numbers throughout: the same groups have the same answer everywhere.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 
 /// Sums that are looked at at most, and so kept: 128 MiB of them.
 const SUMS_MAX: usize = 1 << 22;
@@ -21,24 +22,24 @@ pub(crate) struct Item {
 }
 
 /// Items of which at most one is chosen.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Group {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Group<'a> {
     /// In any order.
-    pub items: Vec<Item>,
+    pub items: &'a [Item],
     /// The weight that is chosen now, or 0. Of answers that are worth the same, the one that leaves most groups as they are.
     pub present: u32,
 }
 
 /// The weight chosen from each group; 0 is none.
-pub(crate) fn choose(groups: &[Group], capacity: u32) -> Vec<u32> {
-    let ways: Vec<Vec<Way>> = groups.iter().map(|group| ways(group, groups.len(), capacity)).collect();
-    let best: Vec<usize> = ways.iter().map(|ways| ways.len() - 1).collect();
-    if weight_of(&ways, &best) <= u64::from(capacity) {
-        return chosen(&ways, &best);
+pub(crate) fn choose(groups: &[Group<'_>], capacity: u32) -> Vec<u32> {
+    let ways = Ways::of(groups, capacity);
+    let best: Vec<usize> = ways.groups().map(|ways| ways.len() - 1).collect();
+    if ways.weight_of(&best) <= u64::from(capacity) {
+        return ways.chosen(&best);
     }
     let relaxed = relax(&ways, capacity);
-    let found = relaxed.price.and_then(|price| improve(&ways, capacity, price, value_of(&ways, &relaxed.taken)));
-    chosen(&ways, found.as_deref().unwrap_or(&relaxed.taken))
+    let found = relaxed.price.and_then(|price| improve(&ways, capacity, price, ways.value_of(&relaxed.taken)));
+    ways.chosen(found.as_deref().unwrap_or(&relaxed.taken))
 }
 
 /// A choice from a group: nothing, or an item of which no lighter one is worth as much.
@@ -49,104 +50,137 @@ struct Way {
     value: i128,
 }
 
-/// By weight, and so by value; the first is nothing.
-fn ways(group: &Group, groups: usize, capacity: u32) -> Vec<Way> {
-    let mut items: Vec<Item> = group.items.iter().filter(|item| item.weight <= capacity).copied().collect();
-    items.sort_by_key(|item| (item.weight, std::cmp::Reverse(item.value)));
-    let mut ways = vec![Item { weight: 0, value: 0 }];
-    for item in items {
-        if ways.last().is_some_and(|last| last.value < item.value && last.weight < item.weight) {
-            ways.push(item);
+/// Those of every group, one group after the other: by weight, and so by value, and the first of each is nothing.
+struct Ways {
+    all: Vec<Way>,
+    /// Where each group ends.
+    ends: Vec<usize>,
+}
+
+impl Ways {
+    fn of(groups: &[Group<'_>], capacity: u32) -> Self {
+        let (mut all, mut items) = (Vec::with_capacity(groups.len()), Vec::new());
+        // All groups that stay are worth less together than one unit of value.
+        let unit = groups.len() as i128 + 1;
+        let add = |group: &Group<'_>| {
+            items.clear();
+            items.push(Item { weight: 0, value: 0 });
+            items.extend(group.items.iter().filter(|item| item.weight <= capacity));
+            items[1..].sort_by_key(|item| (item.weight, Reverse(item.value)));
+            items.dedup_by(|next, last| next.value <= last.value || next.weight <= last.weight);
+            all.extend(items.iter().map(|item| {
+                let stays = i128::from(item.weight == group.present);
+                Way { weight: item.weight, value: i128::from(item.value) * unit + stays }
+            }));
+            all.len()
+        };
+        let ends = groups.iter().map(add).collect();
+        Self { all, ends }
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &[Way]> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, end)| &self.all[begin..*end])
+    }
+
+    fn weight_of(&self, taken: &[usize]) -> u64 {
+        self.groups().zip(taken).map(|(ways, way)| u64::from(ways[*way].weight)).sum()
+    }
+
+    fn value_of(&self, taken: &[usize]) -> i128 {
+        self.groups().zip(taken).map(|(ways, way)| ways[*way].value).sum()
+    }
+
+    fn chosen(&self, taken: &[usize]) -> Vec<u32> {
+        self.groups().zip(taken).map(|(ways, way)| ways[*way].weight).collect()
+    }
+}
+
+/// How much is gained for a weight; more for each unit of it is more.
+#[derive(Debug, Clone, Copy)]
+struct Slope {
+    gain: i128,
+    weight: u32,
+}
+
+impl Slope {
+    fn between(from: &Way, to: &Way) -> Self {
+        Self { gain: to.value - from.value, weight: to.weight - from.weight }
+    }
+}
+
+impl Ord for Slope {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Most are of one slot more.
+        if self.weight == other.weight {
+            return self.gain.cmp(&other.gain);
         }
-    }
-    // All groups that stay are worth less together than one unit of value.
-    let unit = groups as i128 + 1;
-    let stays = |item: &Item| i128::from(item.weight == group.present);
-    ways.iter().map(|item| Way { weight: item.weight, value: i128::from(item.value) * unit + stays(item) }).collect()
-}
-
-fn weight_of(ways: &[Vec<Way>], taken: &[usize]) -> u64 {
-    ways.iter().zip(taken).map(|(ways, way)| u64::from(ways[*way].weight)).sum()
-}
-
-fn value_of(ways: &[Vec<Way>], taken: &[usize]) -> i128 {
-    ways.iter().zip(taken).map(|(ways, way)| ways[*way].value).sum()
-}
-
-fn chosen(ways: &[Vec<Way>], taken: &[usize]) -> Vec<u32> {
-    ways.iter().zip(taken).map(|(ways, way)| ways[*way].weight).collect()
-}
-
-/// A step along the upper hull of a group.
-#[derive(Debug, Clone, Copy)]
-struct Segment {
-    group: usize,
-    to: usize,
-    gain: i128,
-    width: u32,
-}
-
-impl Segment {
-    /// More gain per weight first.
-    fn before(&self, other: &Self) -> Ordering {
-        let crossed = (other.gain * i128::from(self.width)).cmp(&(self.gain * i128::from(other.width)));
-        crossed.then(self.group.cmp(&other.group)).then(self.to.cmp(&other.to))
+        (self.gain * i128::from(other.weight)).cmp(&(other.gain * i128::from(self.weight)))
     }
 }
 
-/// Gain per weight, as a fraction.
-#[derive(Debug, Clone, Copy)]
-struct Price {
-    gain: i128,
-    weight: i128,
+impl PartialOrd for Slope {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
+
+impl PartialEq for Slope {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Slope {}
 
 struct Relaxed {
     /// The place of the way chosen from each group: the hulls' best as far as whole segments fit.
     taken: Vec<usize>,
     /// Of the first segment that did not fit; none if that is no loss, because nothing was left for it.
-    price: Option<Price>,
+    price: Option<Slope>,
 }
 
-fn relax(ways: &[Vec<Way>], capacity: u32) -> Relaxed {
-    let mut segments: Vec<Segment> = ways.iter().enumerate().flat_map(|(group, ways)| hull(group, ways)).collect();
-    segments.sort_by(Segment::before);
-    let (mut taken, mut left) = (vec![0; ways.len()], capacity);
-    let (mut closed, mut price) = (vec![false; ways.len()], None);
-    for segment in segments {
-        if closed[segment.group] {
-            continue;
-        }
-        if segment.width <= left {
-            left -= segment.width;
-            taken[segment.group] = segment.to;
-            continue;
-        }
-        // What follows in this group comes after this segment.
-        closed[segment.group] = true;
-        if left > 0 && price.is_none() {
-            price = Some(Price { gain: segment.gain, weight: i128::from(segment.width) });
+/// Goes along the hulls of all groups, each time by the segment that gains most per weight, and of equals by that of the first group.
+fn relax(ways: &Ways, capacity: u32) -> Relaxed {
+    let hulls: Vec<Vec<usize>> = ways.groups().map(hull).collect();
+    let groups: Vec<&[Way]> = ways.groups().collect();
+    let next = |group: usize, corner: usize| {
+        let (from, to) = (hulls[group][corner], *hulls[group].get(corner + 1)?);
+        Some((Slope::between(&groups[group][from], &groups[group][to]), Reverse(group), corner + 1))
+    };
+    let mut open: BinaryHeap<_> = (0..hulls.len()).filter_map(|group| next(group, 0)).collect();
+    let (mut taken, mut left, mut price) = (vec![0; hulls.len()], capacity, None);
+    while left > 0
+        && let Some((slope, Reverse(group), corner)) = open.pop()
+    {
+        if slope.weight <= left {
+            left -= slope.weight;
+            taken[group] = hulls[group][corner];
+            if let Some(next) = next(group, corner) {
+                open.push(next);
+            }
+        } else {
+            // What follows in this group comes after this segment.
+            price = price.or(Some(slope));
         }
     }
     Relaxed { taken, price }
 }
 
-/// The steps of a group's upper hull, those with more gain per weight first.
-fn hull(group: usize, ways: &[Way]) -> Vec<Segment> {
-    let slope = |from: usize, to: usize| (ways[to].value - ways[from].value, ways[to].weight - ways[from].weight);
-    let mut corners: Vec<usize> = Vec::new();
+/// The corners of a group's upper hull, by their places: from each to the next is more gain per weight than from there on.
+fn hull(ways: &[Way]) -> Vec<usize> {
+    let slope = |from: usize, to: usize| Slope::between(&ways[from], &ways[to]);
+    let mut corners: Vec<usize> = Vec::with_capacity(ways.len());
     for next in 0..ways.len() {
         while let [.., before, last] = corners[..] {
-            let ((gain, width), (more, wide)) = (slope(before, last), slope(last, next));
-            if gain * i128::from(wide) > more * i128::from(width) {
+            if slope(before, last) > slope(last, next) {
                 break;
             }
             corners.pop();
         }
         corners.push(next);
     }
-    let steps = corners.windows(2).map(|step| (step[1], slope(step[0], step[1])));
-    steps.map(|(to, (gain, width))| Segment { group, to, gain, width }).collect()
+    corners
 }
 
 /// What the groups until now can come to: how much they weigh, and what is lost beside the relaxation.
@@ -163,13 +197,14 @@ struct Sum {
 ///
 /// At a price per weight each group has a best way; every other one loses beside it. All losses together, and the price of what stays empty,
 /// are what an answer is below the relaxation: sums that lost too much to be worth more than `value` are dropped.
-fn improve(ways: &[Vec<Way>], capacity: u32, price: Price, value: i128) -> Option<Vec<usize>> {
-    let worth = |way: &Way| way.value * price.weight - i128::from(way.weight) * price.gain;
-    let bests: Vec<i128> = ways.iter().map(|ways| ways.iter().map(worth).max().unwrap_or(0)).collect();
+fn improve(ways: &Ways, capacity: u32, price: Slope, value: i128) -> Option<Vec<usize>> {
+    let weight = i128::from(price.weight);
+    let worth = |way: &Way| way.value * weight - i128::from(way.weight) * price.gain;
+    let bests: Vec<i128> = ways.groups().map(|ways| ways.iter().map(worth).max().unwrap_or(0)).collect();
     let bound = bests.iter().sum::<i128>() + price.gain * i128::from(capacity);
-    let slack = bound - value * price.weight;
+    let slack = bound - value * weight;
     let (mut stages, mut looked_at) = (vec![vec![Sum { weight: 0, loss: 0, from: 0, way: 0 }]], 0usize);
-    for (ways, best) in ways.iter().zip(&bests) {
+    for (ways, best) in ways.groups().zip(&bests) {
         let open: Vec<(u32, u32, i128)> = (0..)
             .zip(ways)
             .map(|(place, way)| (place, way.weight, best - worth(way)))
@@ -198,7 +233,7 @@ fn improve(ways: &[Vec<Way>], capacity: u32, price: Price, value: i128) -> Optio
     if empty(end) >= slack {
         return None;
     }
-    let mut taken = Vec::with_capacity(ways.len());
+    let mut taken = Vec::with_capacity(bests.len());
     for sums in stages.iter().skip(1).rev() {
         let sum = sums[place];
         taken.push(sum.way as usize);
@@ -239,13 +274,14 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn group(items: &[(u32, u64)], present: u32) -> Group {
-        Group { items: items.iter().map(|&(weight, value)| Item { weight, value }).collect(), present }
+    fn group(items: &[(u32, u64)], present: u32) -> Group<'static> {
+        let items: Vec<Item> = items.iter().map(|&(weight, value)| Item { weight, value }).collect();
+        Group { items: items.leak(), present }
     }
 
     /// What a choice is worth; none if it is none of the items.
-    pub fn worth(groups: &[Group], weights: &[u32]) -> Option<u64> {
-        let of = |(group, weight): (&Group, &u32)| match weight {
+    pub fn worth(groups: &[Group<'_>], weights: &[u32]) -> Option<u64> {
+        let of = |(group, weight): (&Group<'_>, &u32)| match weight {
             0 => Some(0),
             weight => group.items.iter().filter(|item| item.weight == *weight).map(|item| item.value).max(),
         };
@@ -253,7 +289,7 @@ pub(super) mod tests {
     }
 
     /// The most value that any choice has, and the most groups that stay as they are among those.
-    pub fn brute(groups: &[Group], capacity: u32) -> (u64, usize) {
+    pub fn brute(groups: &[Group<'_>], capacity: u32) -> (u64, usize) {
         let Some((first, rest)) = groups.split_first() else { return (0, 0) };
         let nothing = Item { weight: 0, value: 0 };
         let fits = first.items.iter().chain([&nothing]).filter(|item| item.weight <= capacity);
@@ -264,9 +300,9 @@ pub(super) mod tests {
         worth.max().unwrap_or((0, 0))
     }
 
-    fn any_group() -> impl Strategy<Value = Group> {
-        let item = (1u32..7, 0u64..40).prop_map(|(weight, value)| Item { weight, value });
-        (proptest::collection::vec(item, 0..5), 0u32..7).prop_map(|(items, present)| Group { items, present })
+    fn any_group() -> impl Strategy<Value = Group<'static>> {
+        let items = proptest::collection::vec((1u32..7, 0u64..40), 0..5);
+        (items, 0u32..7).prop_map(|(items, present)| group(&items, present))
     }
 
     proptest! {
@@ -281,7 +317,7 @@ pub(super) mod tests {
         #[test]
         fn asked_again_with_its_answer_it_answers_the_same(groups in proptest::collection::vec(any_group(), 0..6), capacity in 0u32..24) {
             let weights = choose(&groups, capacity);
-            let again: Vec<Group> = groups.iter().zip(&weights).map(|(group, &present)| Group { present, ..group.clone() }).collect();
+            let again: Vec<Group<'_>> = groups.iter().zip(&weights).map(|(group, &present)| Group { present, ..*group }).collect();
             prop_assert_eq!(choose(&again, capacity), weights);
         }
     }
@@ -290,10 +326,10 @@ pub(super) mod tests {
     #[test]
     fn it_is_exact_in_every_small_case() {
         let items = || (1u32..4).flat_map(|weight| [1u64, 2, 3, 5].map(|value| (weight, value)));
-        let groups: Vec<Group> = items().flat_map(|a| items().map(move |b| group(&[a, b], 0))).collect();
+        let groups: Vec<Group<'_>> = items().flat_map(|a| items().map(move |b| group(&[a, b], 0))).collect();
         for first in &groups {
             for second in &groups {
-                let both = [first.clone(), second.clone()];
+                let both = [*first, *second];
                 for capacity in 0..7 {
                     let weights = choose(&both, capacity);
                     assert_eq!(worth(&both, &weights), Some(brute(&both, capacity).0), "{both:?} in {capacity}");
@@ -323,7 +359,7 @@ pub(super) mod tests {
     /// As many jobs as a large cell runs, on sizes that are not even: what is left over is a few slots, and few sums are worth looking at.
     #[test]
     fn a_large_case_is_answered_and_not_below_the_hulls() {
-        let groups: Vec<Group> =
+        let groups: Vec<Group<'_>> =
             (0..500u64).map(|job| group(&[(1, 100 + job), (3, 170 + 2 * job), (7, 310 + job * 3)], 0)).collect();
         let weights = choose(&groups, 1_001);
         let value = worth(&groups, &weights);

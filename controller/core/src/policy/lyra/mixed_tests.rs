@@ -4,8 +4,9 @@
 use super::super::{ClassView, JobView, Mixture, Policy, View, Wait, WorkLeft};
 use super::base::Base;
 use super::flexible::{Extra, Flexible, flexible_demand};
+use super::knapsack::Group;
 use super::knapsack::tests::{brute, worth};
-use super::{Lyra, time_at_ms};
+use super::{Lyra, times_ms};
 use proptest::prelude::*;
 
 /// Classes of one numeric class with so many slots, and whether fleets may want them back.
@@ -80,7 +81,8 @@ fn one_fast_slot_and_three_slow_ones_do_what_two_fast_ones_do() {
     };
     assert_eq!((slowest([2, 0]), slowest([1, 3]) / 10, slowest([1, 0])), (6_000, 600, 12_000));
     assert_eq!(given(&of), [[1, 3]]);
-    assert!(time_at_ms(&of, 0, 4, of.mixed_factor(0, &Lyra.plan(&of).by_class(0))) < time_at_ms(&of, 0, 1, 1.0));
+    let time_ms = times_ms(&of, 0);
+    assert!(time_ms(4, of.mixed_factor(0, &Lyra.plan(&of).by_class(0))) < time_ms(1, 1.0));
     // With two ranks at most on a fast one, a slow one with its one rank would be the last.
     let mut of = view(&[(4, OWN), (3, LENT)]);
     add(&mut of, (4, 8), &[0, 0], &[1_000, 333], 100);
@@ -205,7 +207,7 @@ fn after(of: &View) -> View {
 }
 
 /// The groups of the jobs that ask for slots of a class, and what they got.
-fn of_class(flexible: &Flexible<'_>, extra: &[Extra], class: usize) -> (Vec<super::knapsack::Group>, Vec<u32>) {
+fn of_class<'a>(flexible: &'a Flexible<'_>, extra: &[Extra], class: usize) -> (Vec<Group<'a>>, Vec<u32>) {
     let of_class = extra.iter().enumerate().filter(|(_, extra)| extra.class == class);
     of_class.map(|(at, extra)| (flexible.group(at, extra), u32::from(extra.slots))).unzip()
 }

@@ -101,22 +101,24 @@ fn own_first(view: &View, job: usize, among: impl Iterator<Item = usize>) -> Vec
 
 /// How long a job still takes on so many slots of one type; none where its speed there is not known.
 fn time_ms(view: &View, job: usize, slots: u16) -> Option<u64> {
-    time_at_ms(view, job, slots, 1.0)
+    times_ms(view, job)(slots, 1.0)
 }
 
-/// The same on slots that make it so many times as fast as as many of its fastest type.
-fn time_at_ms(view: &View, job: usize, slots: u16, factor: f64) -> Option<u64> {
+/// The same on any number of slots, and on slots that make it so many times as fast as as many of its fastest type.
+fn times_ms(view: &View, job: usize) -> impl Fn(u16, f64) -> Option<u64> {
     let known = &view.jobs[job];
     let left = match known.left {
         WorkLeft::Unknown => UNKNOWN_MS,
         WorkLeft::Known { ms } => ms,
         WorkLeft::Estimated { total_ms, done_ms, .. } => total_ms.saturating_sub(done_ms).max(total_ms / OVERDUE_PART),
     };
-    let speeds = view.speeds(job);
-    let (asked, speed) = (speeds.speed(known.asked()), speeds.speed(slots) * factor);
-    // Times beyond these are of no job, and their sums have to stay small.
-    let ms = left as f64 * asked / speed;
-    (speed > 0.0 && asked > 0.0).then(|| ms.min(1e15).round() as u64)
+    let asked = view.speeds(job).speed(known.asked());
+    let work = left as f64 * asked;
+    move |slots, factor| {
+        let speed = view.speeds(job).speed(slots) * factor;
+        // Times beyond these are of no job, and their sums have to stay small.
+        (speed > 0.0 && asked > 0.0).then(|| (work / speed).min(1e15).round() as u64)
+    }
 }
 
 #[cfg(test)]
@@ -193,7 +195,7 @@ mod tests {
         assert_eq!(found(&a), [(2, 50_000)]);
         assert_eq!(found(&b), [(1, 20_000), (2, 30_000), (3, 36_000), (4, 40_000)]);
         // Two GPUs are left on eight, when both have their base demand.
-        let groups = [Group { items: a, present: 0 }, Group { items: b, present: 0 }];
+        let groups = [Group { items: &a, present: 0 }, Group { items: &b, present: 0 }];
         assert_eq!((choose(&groups, 2), choose(&groups, 1), choose(&groups, 4)), (vec![2, 0], vec![0, 1], vec![2, 2]));
     }
 
