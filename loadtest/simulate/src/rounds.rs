@@ -39,8 +39,11 @@ impl Wraps for InTurn<'_> {
                     let share = plan.shares[index];
                     let waits = (job.held == 0).then_some(Wait::Slots(u32::from(share.slots)));
                     plan.shares[index] = Share { class: job.class.unwrap_or(share.class), slots: job.held, waits };
-                    plan.parts.retain(|part| part.job != index);
-                    plan.parts.extend(view.held_by_class(index));
+                    let at = |is_before: fn(usize, usize) -> bool| {
+                        plan.parts.partition_point(|part| is_before(part.job, index))
+                    };
+                    let its_own = at(|job, index| job < index)..at(|job, index| job <= index);
+                    plan.parts.splice(its_own, view.held_by_class(index));
                 }
             }
         }
@@ -52,13 +55,41 @@ impl Wraps for InTurn<'_> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use controller_core::policy::{ClassView, JobView, ServiceView};
+    use controller_core::policy::{ClassView, JobView, Part, ServiceView};
     use controller_core::policy_by_name;
 
     #[test]
     fn rounds_are_counted_from_the_beginning() {
         let after = |ms| next(BEGIN.plus_ms(ms), 60_000).since_ms(BEGIN);
         assert_eq!([0, 1, 60_000, 60_001].map(after), [0, 60_000, 60_000, 120_000]);
+    }
+
+    /// Plans this, whatever there is.
+    struct Fixed(Plan);
+
+    impl Policy for Fixed {
+        fn name(&self) -> &'static str {
+            "fixed"
+        }
+
+        fn plan(&self, _: &View) -> Plan {
+            self.0.clone()
+        }
+    }
+
+    /// They were put at the end, where whoever looks for a job's parts did not find them: the job was taken to let go of what it has of other classes.
+    #[test]
+    fn what_a_job_keeps_stands_in_its_place() {
+        let job = |held| JobView { min: 1, max: 4, held, class: Some(0), ..JobView::default() };
+        let class = || ClassView { capacity: 4, declared: 4, ..ClassView::default() };
+        let view = View { classes: vec![class(), class()], jobs: vec![job(1), job(2), job(2)], ..View::default() };
+        let share = |slots| Share { class: 0, slots, waits: None };
+        let part = |job, class, slots| Part { job, class, slots };
+        // The first grows onto another class, the second gives way, and the third has what it had.
+        let parts = vec![part(0, 0, 1), part(0, 1, 1), part(2, 0, 2)];
+        let plan = Plan { shares: vec![share(2), share(1), share(2)], parts, ..Plan::default() };
+        let plan = InTurn(&Fixed(plan)).plan(&view);
+        assert_eq!(plan.parts, [part(0, 0, 1), part(2, 0, 2)]);
     }
 
     #[test]
