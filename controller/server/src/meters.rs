@@ -12,7 +12,7 @@ use events_schema::batch::{Batch, InputStream};
 use events_schema::fact::{Fact, LossNotice};
 use events_schema::job::ModelSpec;
 use events_schema::orders::Telemetry;
-use events_schema::{FleetId, Generation, JobId, Offset};
+use events_schema::{FleetId, Generation, JobId, Offset, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -145,15 +145,15 @@ impl Meters {
     /// A batch counts.
     pub fn counted(&mut self, batch: &Batch, broken: &BTreeMap<&'static str, u64>) {
         self.facts.add(batch.facts.len() as u64, &[]);
-        batch.facts.iter().for_each(|fact| self.fact(fact));
+        batch.facts.iter().for_each(|fact| self.fact(fact, batch.at));
         for (name, count) in broken {
             let known = self.broken.insert(*name, *count).unwrap_or(0);
             self.invariants.add(count.saturating_sub(known), &[KeyValue::new("invariant", *name)]);
         }
     }
 
-    fn fact(&mut self, fact: &Fact) {
-        if let Some(Returned { took_ms, way, end }) = self.returns.take(fact) {
+    fn fact(&mut self, fact: &Fact, at: TimeMs) {
+        if let Some(Returned { took_ms, way, end }) = self.returns.take(fact, at) {
             self.returned.record(took_ms as f64 / 1e3, &[KeyValue::new("way", way), KeyValue::new("end", end)]);
         }
         let ended = |outcome: &'static str| self.jobs_ended.add(1, &[KeyValue::new("outcome", outcome)]);
@@ -369,7 +369,7 @@ mod tests {
     use controller_cell::Positions;
     use controller_core::State;
     use events_schema::command::OfferMode;
-    use events_schema::{Cell, Term, TimeMs};
+    use events_schema::{Cell, Term};
 
     fn committed(facts: &[Fact]) -> Committed {
         let mut state = State::new(Cell(0));

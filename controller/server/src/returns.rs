@@ -1,16 +1,16 @@
 //! How slots come back to their fleets, for whoever counts it: by which way they were asked for, and whether their executors left or were killed. Follows from facts alone.
 
-use events_schema::SlotId;
 use events_schema::fact::{Fact, ReclaimCause};
 use events_schema::report::ExitCause;
+use events_schema::{SlotId, TimeMs};
 use std::collections::BTreeMap;
 
 /// Slots on their way back.
 #[derive(Debug, Default)]
 pub(crate) struct Returns {
     asked: BTreeMap<SlotId, &'static str>,
-    /// How the last executor of a slot ended, until the slot is back or has another one.
-    ended: BTreeMap<SlotId, &'static str>,
+    /// How the last executor of a slot ended, and when, until the slot is back or has another one.
+    ended: BTreeMap<SlotId, (&'static str, TimeMs)>,
 }
 
 /// A slot is back.
@@ -25,25 +25,28 @@ pub(crate) struct Returned {
 }
 
 impl Returns {
-    /// Takes the next fact; the return that it is.
-    pub fn take(&mut self, fact: &Fact) -> Option<Returned> {
+    /// Takes the next fact, of that time; the return that it is.
+    pub fn take(&mut self, fact: &Fact, at: TimeMs) -> Option<Returned> {
         match fact {
             Fact::ExecutorAssigned { slot, .. } => {
                 self.ended.remove(slot);
             }
-            Fact::ExecutorGone { slot, exit, .. } => {
-                self.ended.insert(slot.clone(), end(exit));
+            // A guest slot comes back with its host's.
+            Fact::ExecutorGone { slot, exit, .. } if !slot.is_guest() => {
+                self.ended.insert(slot.clone(), (end(exit), at));
             }
-            Fact::SlotReclaimed { slot, cause, .. } => {
-                self.asked.insert(slot.clone(), way(*cause));
-                // A direct take-back may be on record after the end that it caused; of other causes no end of before is one.
-                if *cause != ReclaimCause::Direct {
+            Fact::SlotReclaimed { slot, cause, asked_at, .. } => {
+                let is_first = self.asked.insert(slot.clone(), way(*cause)).is_none();
+                // A direct take-back is on record after the end that it caused, and says since when it was asked for.
+                let since = if *cause == ReclaimCause::Direct { *asked_at } else { Some(at) };
+                let is_of_before = |(_, ended): &(&str, TimeMs)| since.is_some_and(|since| *ended < since);
+                if is_first && self.ended.get(slot).is_some_and(is_of_before) {
                     self.ended.remove(slot);
                 }
             }
             Fact::SlotReturned { slot, took_ms, .. } => {
                 let way = self.asked.remove(slot).unwrap_or("unknown");
-                let end = self.ended.remove(slot).unwrap_or("none");
+                let end = self.ended.remove(slot).map_or("none", |(end, _)| end);
                 return took_ms.map(|took_ms| Returned { took_ms, way, end });
             }
             _ => {}
@@ -75,7 +78,7 @@ fn end(exit: &ExitCause) -> &'static str {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use events_schema::{ExecutorId, JobId, TimeMs};
+    use events_schema::{ExecutorId, JobId};
 
     fn slot() -> SlotId {
         "s1/0".parse().unwrap()
@@ -89,31 +92,43 @@ mod tests {
         Fact::ExecutorGone { executor: executor(), slot: slot(), exit, verdict: None, awaited_until: None }
     }
 
-    fn reclaimed(cause: ReclaimCause) -> Fact {
-        Fact::SlotReclaimed { slot: slot(), fleet: None, job: None, deadline: TimeMs(9), cause, asked_at: None }
+    fn reclaimed(cause: ReclaimCause, asked_at: Option<TimeMs>) -> Fact {
+        Fact::SlotReclaimed { slot: slot(), fleet: None, job: None, deadline: TimeMs(9), cause, asked_at }
     }
 
     fn returned() -> Fact {
         Fact::SlotReturned { slot: slot(), fleet: None, took_ms: Some(7) }
     }
 
-    fn last(facts: &[Fact]) -> (&'static str, &'static str) {
+    /// What is said of the last return, of facts of one millisecond after the other.
+    fn last(facts: &[&Fact]) -> (&'static str, &'static str) {
         let mut returns = Returns::default();
-        let seen: Vec<Returned> = facts.iter().filter_map(|fact| returns.take(fact)).collect();
-        seen.last().map(|seen| (seen.way, seen.end)).unwrap()
+        let seen = (0..).zip(facts).filter_map(|(ms, fact)| returns.take(fact, TimeMs(ms))).last().unwrap();
+        (seen.way, seen.end)
     }
 
     #[test]
     fn a_return_says_whether_its_executor_left_or_was_killed() {
-        let assigned = Fact::ExecutorAssigned { executor: executor(), slot: slot() };
-        let (asked, left) = (reclaimed(ReclaimCause::Demand), gone(ExitCause::Left));
-        let killed = gone(ExitCause::Killed);
-        assert_eq!(last(&[asked.clone(), left.clone(), returned()]), ("demand", "left"));
-        assert_eq!(last(&[asked.clone(), killed.clone(), returned()]), ("demand", "killed"));
-        assert_eq!(last(&[killed.clone(), asked.clone(), returned()]), ("demand", "none"), "it was idle by then");
-        let direct = reclaimed(ReclaimCause::Direct);
-        assert_eq!(last(&[killed.clone(), direct.clone(), returned()]), ("direct", "killed"), "on record afterwards");
-        assert_eq!(last(&[killed, assigned, direct, left, returned()]), ("direct", "left"));
-        assert_eq!(last(&[returned()]), ("unknown", "none"));
+        let (assigned, returned) = (Fact::ExecutorAssigned { executor: executor(), slot: slot() }, returned());
+        let (left, killed) = (gone(ExitCause::Left), gone(ExitCause::Killed));
+        let asked = reclaimed(ReclaimCause::Demand, None);
+        assert_eq!(last(&[&asked, &left, &returned]), ("demand", "left"));
+        assert_eq!(last(&[&asked, &killed, &returned]), ("demand", "killed"));
+        assert_eq!(last(&[&killed, &asked, &returned]), ("demand", "none"), "it was idle by then");
+        assert_eq!(last(&[&killed, &assigned, &asked, &left, &returned]), ("demand", "left"));
+        assert_eq!(last(&[&returned]), ("unknown", "none"));
+        // Asked for again while it is on its way.
+        let named = reclaimed(ReclaimCause::Named, None);
+        assert_eq!(last(&[&asked, &killed, &named, &returned]), ("named", "killed"));
+    }
+
+    #[test]
+    fn a_direct_take_back_is_told_afterwards_and_counts_no_end_of_before() {
+        let (killed, returned) = (gone(ExitCause::Killed), returned());
+        let direct = |asked_at: Option<u64>| reclaimed(ReclaimCause::Direct, asked_at.map(TimeMs));
+        let (early, late, of_earlier_builds) = (direct(Some(0)), direct(Some(1)), direct(None));
+        assert_eq!(last(&[&killed, &early, &returned]), ("direct", "killed"));
+        assert_eq!(last(&[&killed, &late, &returned]), ("direct", "none"), "it was idle when it was asked for");
+        assert_eq!(last(&[&killed, &of_earlier_builds, &returned]), ("direct", "killed"));
     }
 }
