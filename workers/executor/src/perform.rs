@@ -242,7 +242,7 @@ impl<W: Write + Send> Trainer<W> {
         if needed {
             tracing::info!("standing still for the store");
         }
-        // Up to here, by whoever reads the replica beside the training: what comes until the next such line is what this task costs it.
+        // Totals so far: the difference to the next such line is what this task costs the training.
         let (copies, held_us) = (self.replica.copies, u64::try_from(self.replica.held.as_micros()).unwrap_or(u64::MAX));
         tracing::debug!(?task, needed, copies, held_us, "the store is to take this");
         let checkpoint = task.checkpoint();

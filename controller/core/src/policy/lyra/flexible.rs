@@ -157,7 +157,7 @@ impl<'a> Flexible<'a> {
         let mut given = asks.to_vec();
         for class in 0..self.base.pool.len() {
             let is_same = |(ask, given): (&Extra, &Extra)| ask == given || ask.class != class && given.class != class;
-            // Asked for what it has given a knapsack gives the same.
+            // Asked for what it has given a knapsack gives the same; one that was too large to be exact is not asked again.
             if before.is_some_and(|before| asks.iter().zip(before).all(is_same)) {
                 continue;
             }
