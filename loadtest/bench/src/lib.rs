@@ -113,7 +113,7 @@ fn names(device: Option<Device>) -> Vec<&'static str> {
             &loan_rows::NAMES,
             loan_rows::LARGE_NAMES.as_flattened(),
             &spans::HOPS,
-            &silent_rows::NAMES,
+            silent_rows::NAMES.as_flattened(),
             BROKER_ROWS,
             &reduce_rows::LARGE_NAMES,
             &growth_rows::NAMES,
@@ -133,7 +133,7 @@ fn names(device: Option<Device>) -> Vec<&'static str> {
             &loan_rows::NAMES,
             loan_rows::LARGE_NAMES.as_flattened(),
             &spans::HOPS,
-            &silent_rows::NAMES,
+            silent_rows::NAMES.as_flattened(),
         ],
         Some(Device::Cuda) => &[&growth_rows::NAMES],
     };
@@ -292,9 +292,9 @@ async fn measure_loans(
     }
     let of_two = small.of_workers(growth_rows::WORKERS);
     let of_each_size = std::iter::once(of_two).chain(growth_rows::subjects(code).take_while(|_| effort.large));
-    for (subject, name) in of_each_size.zip(silent_rows::NAMES).filter(|(_, name)| options.wants(&[name])) {
+    for (subject, names) in of_each_size.zip(silent_rows::NAMES).filter(|(_, names)| options.wants(names)) {
         progress("a server that falls silent");
-        rows.push(silent_rows::row(folder, name, &subject, effort).await?);
+        rows.extend(silent_rows::rows(folder, names, &subject, effort).await?);
     }
     Ok(())
 }

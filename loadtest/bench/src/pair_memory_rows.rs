@@ -48,7 +48,7 @@ pub async fn rows(
             unit: "MB",
             baseline_name,
             baseline,
-            goal: Some(goal::NO_MORE.counted(value, baseline)),
+            goal: Some(goal::NO_MORE.seen(value, baseline)),
             note: format!(
                 "most seen of the one that has more, G = {} MB, R = {} MB; what both map counts half; beside it {} MB of a model with next to no gradient",
                 number(gradient_mb),

@@ -38,7 +38,7 @@ impl Row {
             number(self.value),
             self.unit.to_owned(),
             format!("{} {}", number(self.baseline), self.baseline_name),
-            format!("{:.2}", self.ratio()),
+            format!("{:.3}", self.ratio()),
             self.goal.map(|goal| goal.cell(self.baseline)).unwrap_or_default(),
             self.note.clone(),
         ]
@@ -54,12 +54,12 @@ impl Row {
 /// Headings of [`Row::cells`].
 pub const HEADINGS: [&str; 7] = ["NAME", "VALUE", "UNIT", "BASELINE", "RATIO", "GOAL", "NOTE"];
 
-/// Three digits that matter.
+/// Three digits that matter, also of what is rounded to one more before the point.
 pub fn number(value: f64) -> String {
     match value.abs() {
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        v if v >= 1.0 => format!("{value:.2}"),
+        v if v >= 99.95 => format!("{value:.0}"),
+        v if v >= 9.995 => format!("{value:.1}"),
+        v if v >= 0.9995 => format!("{value:.2}"),
         _ => format!("{value:.3}"),
     }
 }
@@ -105,6 +105,12 @@ impl Times {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(&self, others: &Self) -> Self {
+        Self::of_ms(self.iter().chain(others.iter()).collect())
     }
 
     /// Each of them.
@@ -172,12 +178,18 @@ mod tests {
     }
 
     #[test]
+    fn a_number_has_three_digits_where_it_is_rounded_up_too() {
+        let written = [99.94, 99.96, 9.994, 9.996, 0.9994, 0.9996, 0.0].map(number);
+        assert_eq!(written, ["99.9", "100", "9.99", "10.0", "0.999", "1.00", "0.000"]);
+    }
+
+    #[test]
     fn a_ratio_is_value_over_baseline() {
         let goal = Some(Goal::at_most(&[(1.0, 0.0)]).counted(3.0, 2.0));
         let row =
             Row { name: "x", value: 3.0, unit: "ms", baseline_name: "y", baseline: 2.0, goal, note: String::new() };
         assert_eq!(row.ratio(), 1.5);
-        assert_eq!(row.cells(), ["x", "3.00", "ms", "2.00 y", "1.50", "≤ 1 × = 2.00: not met", ""]);
+        assert_eq!(row.cells(), ["x", "3.00", "ms", "2.00 y", "1.500", "≤ 1 × = 2.00, as counted: not met", ""]);
         assert_eq!(row.json()["goal"]["verdict"], "not met");
         assert_eq!(Row { goal: None, ..row }.json()["goal"], Value::Null);
     }
