@@ -2,6 +2,9 @@
 
 use crate::row::Times;
 
+/// Fewer others say nothing of a spread: of two it is none, since the middle one is the longest.
+const OTHERS_LEAST: usize = 5;
+
 /// How a step stands to others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Compared {
@@ -12,12 +15,12 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Nothing without others.
+    /// Nothing with too few others.
     pub fn new(step_ms: f64, others_ms: &[f64]) -> Option<Self> {
         let others = Times::of_ms(others_ms.to_vec());
         let middle = others.median();
         let compared = Self { beyond_middle_ms: step_ms - middle, spread_ms: others.at(1.0) - middle };
-        (!others.is_empty()).then_some(compared)
+        (others.len() >= OTHERS_LEAST).then_some(compared)
     }
 
     /// How much of the spread, and of what it may take beyond that, it is beyond the middle one: 1 at most of a step like the others, in all but one case of how many there are.
@@ -37,6 +40,6 @@ mod tests {
         };
         assert_eq!((of(9.0, 0.0), of(14.0, 0.0), of(17.0, 3.0)), (Some(0.0), Some(1.0), Some(1.0)));
         assert!(of(14.1, 0.0) > Some(1.0));
-        assert_eq!(Compared::new(1.0, &[]), None);
+        assert_eq!(Compared::new(1.0, &[10.0, 12.0, 11.0, 14.0]), None);
     }
 }

@@ -26,8 +26,6 @@ pub struct WatchedJob<'a> {
     follower: JoinHandle<()>,
     memberships: Memberships,
     job: Job,
-    /// Steps seen done at the last event of the story.
-    floor: u64,
     wait_max: Duration,
 }
 
@@ -59,7 +57,6 @@ impl<'a> WatchedJob<'a> {
             follower,
             memberships: Memberships::default(),
             job: Job::default(),
-            floor: 0,
             wait_max: WAIT_MAX,
         }
     }
@@ -71,11 +68,9 @@ impl<'a> WatchedJob<'a> {
         self
     }
 
-    /// Says that something is about to happen: what is done by now must not be done again.
+    /// Says that something is about to happen: what is done by now must not be done again, and steps from here on are no later ones of the last switch.
     pub fn disturbed(&mut self) {
-        self.floor = self.steps();
-        self.memberships.floor = self.floor;
-        self.memberships.recovered = None;
+        self.memberships.disturbed(self.steps());
     }
 
     /// Waits until so many executors train in lock-step.
@@ -184,8 +179,6 @@ pub struct Switch {
     pub first_ms: f64,
     /// Later ones of the same members, as far as they were told.
     pub later_ms: Vec<f64>,
-    /// The newest step that counts above, or cannot: steps done.
-    told: u64,
 }
 
 /// Memberships as the facts tell them.
@@ -194,6 +187,7 @@ struct Memberships {
     /// Of each generation that was proposed: its number of members, and whether members had been lost.
     proposed: BTreeMap<u64, (usize, bool)>,
     members: usize,
+    /// Steps seen done when something last was about to happen.
     floor: u64,
     /// The newest generation in force, and what its coming was: its first step shows what that cost.
     change: Option<(u64, Change)>,
@@ -203,7 +197,9 @@ struct Memberships {
     pauses_in_ms: Vec<f64>,
     pauses_out_ms: Vec<f64>,
     switches: Vec<Switch>,
-    /// Whether the members are still those of the last switch, all of them.
+    /// Steps done at the newest one that counts as a later one of the last switch, or cannot.
+    told: u64,
+    /// Whether the members are still those of the last switch, all of them, and nothing was about to happen since.
     is_as_switched: bool,
     steps_lost: u64,
 }
@@ -217,6 +213,10 @@ enum Change {
 }
 
 impl Memberships {
+    fn disturbed(&mut self, steps: u64) {
+        (self.floor, self.is_as_switched, self.recovered) = (steps, false, None);
+    }
+
     fn take(&mut self, event: &Event, at: Instant) {
         let data = event.data();
         match event.kind() {
@@ -257,9 +257,10 @@ impl Memberships {
 
     /// A step that was told in between: of the members of the last switch, if no other membership was seen since and it is none of before.
     fn progressed(&mut self, progress: &Progress) {
-        let switch = self.switches.last_mut().filter(|switch| self.is_as_switched && progress.step > switch.told);
-        if let Some(switch) = switch.filter(|_| usize::from(progress.members) == self.members) {
-            switch.told = progress.step;
+        let is_later = self.is_as_switched && progress.step > self.told;
+        let switch = self.switches.last_mut().filter(|_| is_later && usize::from(progress.members) == self.members);
+        if let Some(switch) = switch {
+            self.told = progress.step;
             switch.later_ms.push(progress.step_us as f64 / 1e3);
         }
     }
@@ -278,8 +279,10 @@ impl Memberships {
             Change::Shrank => self.pauses_in_ms.push(pause_ms),
         }
         let (is_growth, first_ms) = (matches!(change, Change::Grew), first_us as f64 / 1e3);
-        self.switches.push(Switch { is_growth, first_ms, later_ms: Vec::new(), told: self.begun + 1 });
-        self.is_as_switched = true;
+        self.switches.push(Switch { is_growth, first_ms, later_ms: Vec::new() });
+        self.told = self.begun + 1;
+        // Its event may come after what is about to happen now.
+        self.is_as_switched = self.begun >= self.floor;
     }
 }
 
@@ -359,11 +362,36 @@ mod tests {
         for (step, members) in [(21, 1), (22, 2), (23, 1)] {
             seen.progressed(&told(step, members));
         }
-        let switch = |is_growth, first_ms, later_ms, told| Switch { is_growth, first_ms, later_ms, told };
+        let switch = |is_growth, first_ms, later_ms| Switch { is_growth, first_ms, later_ms };
         assert_eq!(
             seen.switches,
-            [switch(true, 12.5, vec![13.0, 14.0], 14), switch(false, 30.0, vec![23.0], 23)],
+            [switch(true, 12.5, vec![13.0, 14.0]), switch(false, 30.0, vec![23.0])],
             "neither the step that was the switch's nor one that other members made"
+        );
+    }
+
+    #[test]
+    fn steps_after_the_next_disturbance_are_no_later_ones() {
+        let mut seen = Memberships::default();
+        let told = |step| Progress { step, members: 1, step_us: step * 1_000, ..Progress::default() };
+        for event in [proposed(1, 2, "fresh"), active(1, 0), proposed(2, 1, "switch"), active(2, 10)] {
+            seen.take(&event, Instant::now());
+        }
+        seen.take(&stepped(2, 12_500), Instant::now());
+        seen.progressed(&told(12));
+        seen.disturbed(12);
+        seen.progressed(&told(13));
+        for event in [proposed(3, 2, "switch"), active(3, 14), proposed(4, 1, "switch"), active(4, 20)] {
+            seen.take(&event, Instant::now());
+        }
+        seen.disturbed(21);
+        seen.take(&stepped(4, 9_000), Instant::now());
+        seen.progressed(&told(22));
+        let later_ms: Vec<_> = seen.switches.iter().map(|switch| switch.later_ms.as_slice()).collect();
+        assert_eq!(
+            later_ms,
+            [[12.0].as_slice(), &[]],
+            "a newcomer starts beside them; also where the switch was told late"
         );
     }
 
