@@ -12,6 +12,8 @@ use workers_agent_client::AgentClient;
 
 /// How often progress is read: rarely, as reading takes processor time from the step.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// An executor tells one mean of its waits for so long, again and again.
+const WAIT_MEAN_OF: Duration = Duration::from_secs(1);
 /// Longest job of the bench, the start of its Python included.
 const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Share of a run's steps at its beginning that are not looked at: caches fill, the processor wakes up.
@@ -26,8 +28,28 @@ pub struct Seen {
     pub processor_ms: f64,
     /// Most memory of both; of several executors, of the one that has most.
     pub memory_mb: f64,
-    /// How long steps waited for their rows, as far as they were told.
+    /// How long steps waited for their rows, in the mean over a second each, as far as that was told.
     pub data_waits_ms: Vec<f64>,
+}
+
+/// Means of waits as they are told.
+#[derive(Debug, Default)]
+struct DataWaits {
+    means_ms: Vec<f64>,
+    /// The step with which one counted last, and when. What is told first does not: it is of less than a second, in which the job started.
+    newest: Option<(u64, Duration)>,
+}
+
+impl DataWaits {
+    fn look(&mut self, step: u64, told_us: Option<u64>, now: Duration) {
+        let Some(told_us) = told_us else { return };
+        match self.newest {
+            Some((of, at)) if step == of || now < at + WAIT_MEAN_OF => return,
+            Some(_) => self.means_ms.push(told_us as f64 / 1e3),
+            None => {}
+        }
+        self.newest = Some((step, now));
+    }
 }
 
 /// A service with a few slots.
@@ -65,7 +87,7 @@ impl Slots {
             * subject.document["workers"]["max"].as_f64().unwrap_or(1.0);
         let job = subject.submit(&self.client, key).await?;
         let (begun, mut best_rate, mut memory_mb) = (Instant::now(), 0.0f64, 0.0f64);
-        let mut data_waits_ms = Vec::new();
+        let mut data_waits = DataWaits::default();
         let mut first: Option<(u64, Duration)> = None;
         let mut last = first;
         while begun.elapsed() < WAIT_MAX {
@@ -77,11 +99,12 @@ impl Slots {
                     return Err(HarnessError::plain(format!("the bench's job ended as {}: {why}", now.phase)));
                 };
                 let processor_ms = (used_to.saturating_sub(used_from)).as_secs_f64() * 1e3 / (to - from).max(1) as f64;
-                return Ok(Seen { best_ms: rows / best_rate * 1e3, processor_ms, memory_mb, data_waits_ms });
+                let (best_ms, data_waits_ms) = (rows / best_rate * 1e3, data_waits.means_ms);
+                return Ok(Seen { best_ms, processor_ms, memory_mb, data_waits_ms });
             }
             if let Some(progress) = now.progress.filter(|p| p.step > steps / WARM_SHARE && p.step < steps) {
                 best_rate = best_rate.max(progress.samples_per_second);
-                data_waits_ms.push(progress.data_wait_us.unwrap_or(0) as f64 / 1e3);
+                data_waits.look(progress.step, progress.data_wait_us, begun.elapsed());
                 let slots = self.agent.slots().await?;
                 let used: Vec<GroupUse> =
                     slots.iter().filter_map(|slot| slot.pid).map(|pid| GroupUse::of(pid, memory)).collect();
@@ -126,9 +149,14 @@ impl Best {
         self.processor_ms.push(processor_ms);
     }
 
+    /// Step times, one of each run.
+    pub fn steps(&self) -> Times {
+        Times::of_ms(self.step_ms.clone())
+    }
+
     /// The fastest.
     pub fn step(&self) -> f64 {
-        Times::of_ms(self.step_ms.clone()).at(0.0)
+        self.steps().at(0.0)
     }
 
     /// What each run took of the run of another kind in the same turn.
@@ -140,5 +168,29 @@ impl Best {
     /// The middle one.
     pub fn processor(&self) -> f64 {
         Times::of_ms(self.processor_ms.clone()).median()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_of_waits_counts_once_and_only_if_it_was_told() {
+        let mut waits = DataWaits::default();
+        let told = [
+            (250, 1, None),
+            (500, 2, Some(90_000)),
+            (1_000, 4, Some(90_000)),
+            (1_500, 6, Some(2_000)),
+            (2_000, 8, Some(2_000)),
+            (2_500, 9, None),
+            (2_750, 10, Some(1_000)),
+            (3_800, 10, Some(1_000)),
+        ];
+        for (ms, step, told_us) in told {
+            waits.look(step, told_us, Duration::from_millis(ms));
+        }
+        assert_eq!(waits.means_ms, [2.0, 1.0], "not that of the start, none twice, none that was not told");
     }
 }

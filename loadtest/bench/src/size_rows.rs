@@ -104,8 +104,8 @@ async fn steps(folder: &Path, sized: &Sized<'_>, effort: Effort) -> Result<[Row;
         unit: "ms",
         baseline_name: "ms a step",
         baseline: elastic[0].step(),
-        goal: Some(goal::NO_WAIT.of_each(&waits, elastic[0].step(), None)),
-        note: format!("1 and {MANY} workers; {}", waits.spread()),
+        goal: Some(goal::NO_WAIT.of_middle(&waits, &elastic[0].steps())),
+        note: format!("1 and {MANY} workers; means over a second: {}", waits.spread()),
     };
     Ok([
         row(0, "ms the same in a plain loop", String::new()),
@@ -146,7 +146,7 @@ async fn memory(folder: &Path, sized: &Sized<'_>, effort: Effort) -> Result<Vec<
             unit: "MB",
             baseline_name: "MB: R + 3 G + ⌈log2 n⌉ G",
             baseline: needed_mb,
-            goal: Some(goal::NO_MORE.counted(seen.memory_mb - framework, needed_mb)),
+            goal: Some(goal::NO_MORE.seen(seen.memory_mb - framework, needed_mb)),
             note: format!(
                 "most seen, G = {} MB, R = {} MB; beside it {} MB of a model with next to no gradient",
                 number(gradient_mb),
