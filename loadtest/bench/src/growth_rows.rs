@@ -108,17 +108,22 @@ impl LargeModel<'_> {
         self.code.map(|code| (code, Model { kind: "mlp", width, momentum: 0.9, rows }))
     }
 
-    /// MB of a gradient, and of the replica: with AdamW's two moments, or with momentum.
-    pub fn megabytes(&self) -> (f64, f64) {
+    /// Elements of a gradient, and of the replica: with AdamW's two moments, or with momentum.
+    pub fn elements(&self) -> (u64, u64) {
         /// Pixels and classes of the digits.
-        const ENDS: [f64; 2] = [64.0, 10.0];
-        let (width, layers) = match self.code {
-            Some(_) => (f64::from(self.size.torch_width), 3.0),
-            None => (f64::from(self.size.hidden), 1.0),
+        const ENDS: [u64; 2] = [64, 10];
+        let (width, layers, states) = match self.code {
+            Some(_) => (u64::from(self.size.torch_width), 3, 2),
+            None => (u64::from(self.size.hidden), 1, 3),
         };
-        let elements = layers * width * (width + 1.0) + (ENDS[0] + 1.0) * width + ENDS[1] * (width + 1.0);
-        let gradient_mb = elements * 4e-6;
-        (gradient_mb, gradient_mb * if self.code.is_some() { 2.0 } else { 3.0 })
+        let gradient = layers * width * (width + 1) + (ENDS[0] + 1) * width + ENDS[1] * (width + 1);
+        (gradient, states * gradient)
+    }
+
+    /// The same in MB.
+    pub fn megabytes(&self) -> (f64, f64) {
+        let (gradient, replica) = self.elements();
+        (gradient as f64 * 4e-6, replica as f64 * 4e-6)
     }
 }
 
@@ -186,4 +191,15 @@ fn newest(told: &Mutex<Steps>) -> u64 {
 pub async fn demand(client: &Client, needed: u32) -> Result<(), HarnessError> {
     client.demand(LOCAL_FLEET, &PublishDemand::needed(needed)).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_are_as_large_as_rows_say() {
+        let replicas_mb = models(None).map(|model| model.megabytes().1.round());
+        assert_eq!(replicas_mb.collect::<Vec<_>>(), [106.0, 655.0, 2_002.0]);
+    }
 }

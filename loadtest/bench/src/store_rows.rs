@@ -4,6 +4,7 @@
 
 use crate::Effort;
 use crate::goal;
+use crate::growth_rows;
 use crate::row::{Row, Times};
 use crate::subject::spec;
 use events_schema::dataset::Samples;
@@ -37,8 +38,6 @@ pub const CHECKPOINT_ROWS: [[&str; 2]; 3] = [
     ["checkpoint write, replica of 106 MB", "checkpoint read, replica of 106 MB"],
     ["checkpoint write, replica of 655 MB", "checkpoint read, replica of 655 MB"],
 ];
-/// Elements of the large ones.
-const LARGE_ELEMENTS: [u64; 2] = [26_422_770, 163_743_330];
 
 type Store = Arc<dyn ObjectStore>;
 
@@ -51,8 +50,8 @@ pub async fn rows(folder: &Path, effort: Effort, wanted: impl Fn(&str) -> bool) 
     if wanted(PARTITION_ROWS[0]) {
         rows.push(partition_read(&store, folder, effort).await?);
     }
-    let small = effort.pick(4_000_000, 16_000_000);
-    let sizes = if effort.large { vec![small, LARGE_ELEMENTS[0], LARGE_ELEMENTS[1]] } else { vec![small] };
+    let large = growth_rows::models(None).map(|model| model.elements().1).take_while(|_| effort.large);
+    let sizes = std::iter::once(effort.pick(4_000_000, 16_000_000)).chain(large);
     for (names, elements) in CHECKPOINT_ROWS.into_iter().zip(sizes).filter(|(names, _)| names.iter().any(|n| wanted(n)))
     {
         let (written, last) = checkpoint_write(&store, folder, names[0], elements, effort).await?;
