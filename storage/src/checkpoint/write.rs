@@ -10,6 +10,7 @@ use futures::TryStreamExt;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use serde_json::json;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -42,6 +43,9 @@ pub enum CheckpointWriteError {
         "the shards are named by different tokens: the controller issued another one for generation {generation} while they were written"
     )]
     Mixed { generation: Generation },
+    /// The replica could not be read where it lies. The job goes on; the next checkpoint may succeed.
+    #[error("the replica could not be read")]
+    Unread(#[source] io::Error),
     /// The manifest that was to be written is not whole. A bug of the caller; stop.
     #[error("manifest is not whole")]
     NotWhole(#[source] ManifestError),

@@ -11,7 +11,7 @@
 
 use crate::inbox::{Event, Saved, WriteFailure};
 use crate::program::Program;
-use crate::replica::Reading;
+use crate::replica::Readable;
 use crate::tokens::WriterTokens;
 use events_schema::{Digest, Generation, JobId, WriterToken};
 use object_store::ObjectStore;
@@ -53,9 +53,7 @@ pub enum Task {
         /// Of how many.
         count: u16,
         /// The replica at the checkpoint's step.
-        replica: Arc<Vec<f32>>,
-        /// Goes with it.
-        reading: Reading,
+        replica: Readable,
     },
     /// What makes shards a checkpoint.
     Manifest(CheckpointId, Vec<ShardWritten>),
@@ -66,9 +64,7 @@ pub enum Task {
         /// At which boundary.
         at: CheckpointId,
         /// The replica there.
-        replica: Arc<Vec<f32>>,
-        /// Goes with it.
-        reading: Reading,
+        replica: Readable,
         /// How long getting hold of it took.
         read: Duration,
     },
@@ -251,14 +247,12 @@ impl Writer {
 
     fn write(&mut self, task: Task) -> Result<Event, CheckpointWriteError> {
         match task {
-            Task::Shard { checkpoint, index, count, replica, reading } => {
-                self.write_shard(checkpoint, index, count, (replica, reading))
-            }
+            Task::Shard { checkpoint, index, count, replica } => self.write_shard(checkpoint, index, count, replica),
             Task::Manifest(checkpoint, shards) => self.write_manifest(checkpoint, &shards),
-            Task::Digest { at, replica, reading, read } => {
+            Task::Digest { at, replica, read } => {
                 let begun = Instant::now();
-                let digest = replica_digest(&replica);
-                drop((replica, reading));
+                let digest = replica.digest().map_err(CheckpointWriteError::Unread)?;
+                drop(replica);
                 Ok(Event::Digested { at, digest, took: read + begun.elapsed() })
             }
             Task::Model(file, digest) => {
@@ -291,16 +285,16 @@ impl Writer {
         checkpoint: CheckpointId,
         index: u16,
         count: u16,
-        (replica, reading): (Arc<Vec<f32>>, Reading),
+        replica: Readable,
     ) -> Result<Event, CheckpointWriteError> {
-        let shards = cut_shards(replica.len() as u64, u32::from(count));
+        let shards = cut_shards(replica.elements() as u64, u32::from(count));
         let nothing = ShardRange { index: u32::from(index), first_element: 0, elements: 0 };
         let range = shards.get(usize::from(index)).copied().unwrap_or(nothing);
         let (elements, digest) = if self.copies {
-            self.copied(range, replica, reading)
+            self.copied(range, replica).map_err(CheckpointWriteError::Unread)?
         } else {
             // Whoever goes on in another membership meanwhile works on a copy.
-            drop(reading);
+            let replica = replica.into_shared().map_err(CheckpointWriteError::Unread)?;
             let digest = replica_digest(&replica);
             (ShardElements::of(range, replica), digest)
         };
@@ -322,22 +316,20 @@ impl Writer {
 
     /// A shard in memory of its own, and the digest of the whole, which is let go as soon as that is possible: the trainer's next update waits for it. Of a
     /// replica that is copied whole the copy is hashed, for which nobody waits.
-    fn copied(&mut self, range: ShardRange, replica: Arc<Vec<f32>>, reading: Reading) -> (ShardElements, Digest) {
+    fn copied(&mut self, range: ShardRange, replica: Readable) -> io::Result<(ShardElements, Digest)> {
         // An attempt to write it that was given up may hold on to it.
         let mut shard = Arc::try_unwrap(std::mem::take(&mut self.shard)).unwrap_or_default();
         shard.clear();
-        shard.extend_from_slice(range.of(&replica).unwrap_or_default());
+        replica.copy(range.place(replica.elements()).unwrap_or_default(), &mut shard)?;
         self.shard = Arc::new(shard);
-        let digest = if self.shard.len() == replica.len() {
-            drop((replica, reading));
+        let digest = if self.shard.len() == replica.elements() {
+            drop(replica);
             let copy = Arc::clone(&self.shard);
             self.by_runtime(async move { replica_digest(&copy) })
         } else {
-            let digest = replica_digest(&replica);
-            drop((replica, reading));
-            digest
+            replica.digest()?
         };
-        (ShardElements::all(Arc::clone(&self.shard)), digest)
+        Ok((ShardElements::all(Arc::clone(&self.shard)), digest))
     }
 
     /// Has this thread wait for what the runtime's own threads do, at their priority.
@@ -406,13 +398,8 @@ mod tests {
     }
 
     fn shard_of_all(writer: &mut Writer, index: u16, count: u16) -> ShardWritten {
-        let task = Task::Shard {
-            checkpoint: CHECKPOINT,
-            index,
-            count,
-            replica: Arc::new(vec![1.0; 8]),
-            reading: Reading::default(),
-        };
+        let task =
+            Task::Shard { checkpoint: CHECKPOINT, index, count, replica: Readable::kept(Arc::new(vec![1.0; 8])) };
         match writer.write(task).unwrap() {
             Event::ShardWritten(shard) => shard,
             _ => unreachable!(),
@@ -500,8 +487,7 @@ mod tests {
             checkpoint: CheckpointId { step: Step(3), tag },
             index: 0,
             count: 1,
-            replica: Arc::default(),
-            reading: Reading::default(),
+            replica: Readable::kept(Arc::default()),
         }
     }
 
@@ -551,8 +537,8 @@ mod tests {
         writer.put(shard(1));
         assert!(!writer.is_idle() && writer.is_free() && needed.try_recv().is_ok());
         writer.needed.under_way.fetch_sub(1, Ordering::Relaxed);
-        let (replica, read) = (Arc::new(vec![1.5]), Duration::ZERO);
-        assert!(writer.offer(Task::Digest { at: CHECKPOINT, replica, reading: Reading::default(), read }));
+        let (replica, read) = (Readable::kept(Arc::new(vec![1.5])), Duration::ZERO);
+        assert!(writer.offer(Task::Digest { at: CHECKPOINT, replica, read }));
         assert!(!writer.is_idle() && writer.offer(shard(2)), "a checkpoint waits for it");
         let digest = behind.try_recv().unwrap();
         let Event::Digested { at: CHECKPOINT, digest, .. } = self::writer().write(digest).unwrap() else {

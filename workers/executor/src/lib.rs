@@ -156,9 +156,9 @@ impl ExecutorError {
 
 /// Whether whoever comes next may save what could not be saved; else it would fail again and again, and counts.
 fn is_not_of_the_job(problem: &CheckpointWriteError) -> bool {
-    use CheckpointWriteError::{Mixed, NotWhole, Outside, Store, Taken, Unnamed};
+    use CheckpointWriteError::{Mixed, NotWhole, Outside, Store, Taken, Unnamed, Unread};
     match problem {
-        Store(_) | Unnamed { .. } | Mixed { .. } => true,
+        Store(_) | Unnamed { .. } | Mixed { .. } | Unread(_) => true,
         Taken { .. } | NotWhole(_) | Outside { .. } => false,
     }
 }

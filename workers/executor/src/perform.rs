@@ -5,7 +5,7 @@ use crate::checkpoint::Task as Writing;
 use crate::inbox::Event;
 use crate::meanwhile::{Looker, Shared, lock};
 use crate::program::{Program, ProgramError};
-use crate::replica::Reading;
+use crate::replica::Readable;
 use crate::restore::{Restored, restore};
 use crate::room::{Makers, Room};
 use crate::stretch::Stretch;
@@ -248,11 +248,14 @@ impl<W: Write + Send> Trainer<W> {
         let checkpoint = task.checkpoint();
         let writing = match task {
             Task::Shard { checkpoint, index, count } => {
-                let replica = self.replica.shared(&mut self.program.workload)?;
                 // Behind an upload it is not known when the writer comes to it, and what is needed is read until it is in the store.
-                let reading =
-                    if !needed && self.checkpoints.is_free() { self.replica.read() } else { Reading::default() };
-                Writing::Shard { checkpoint, index, count, replica, reading }
+                let workload = &mut self.program.workload;
+                let replica = if !needed && self.checkpoints.is_free() {
+                    self.replica.readable(workload)?
+                } else {
+                    Readable::kept(self.replica.shared(workload)?)
+                };
+                Writing::Shard { checkpoint, index, count, replica }
             }
             Task::Manifest(checkpoint, shards) => Writing::Manifest(checkpoint, shards),
             Task::Model => {
@@ -275,9 +278,8 @@ impl<W: Write + Send> Trainer<W> {
             return Ok(());
         }
         let begun = Instant::now();
-        let replica = self.replica.shared(&mut self.program.workload)?;
-        let (read, reading) = (begun.elapsed(), self.replica.read());
-        self.checkpoints.offer(Writing::Digest { at, replica, reading, read });
+        let replica = self.replica.readable(&mut self.program.workload)?;
+        self.checkpoints.offer(Writing::Digest { at, replica, read: begun.elapsed() });
         Ok(())
     }
 

@@ -8,15 +8,20 @@ use crate::mean::Mean;
 use crate::program::ProgramError;
 use crate::stretch::Stretch;
 use crate::workload::{Version, View, Workload};
-use events_schema::Step;
 use events_schema::stride::Stride;
+use events_schema::{Digest, Step};
 use std::convert::Infallible;
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
+use storage::checkpoint::replica_digest;
 use workers_engine::Update;
-use workers_torch::Lengths;
+use workers_torch::{Lengths, ReplicaReader};
 
+/// Elements of another process' replica that are read at once to be hashed: 1 MiB, which fits into a cache.
+const DIGEST_ELEMENTS: usize = 1 << 18;
 /// How often an update looks whether the last reader let go before it copies the replica.
 const READER_YIELDS: usize = 200;
 
@@ -55,6 +60,80 @@ pub struct Replica {
 #[derive(Debug, Default)]
 pub struct Reading {
     _until: Option<Sender<Infallible>>,
+}
+
+/// A replica for who reads it beside the training.
+#[derive(Debug)]
+pub enum Readable {
+    /// In this process' memory.
+    Here {
+        /// All of it.
+        replica: Arc<Vec<f32>>,
+        /// Goes with it.
+        _reading: Reading,
+    },
+    /// In the memory of the process that computes.
+    OfProcess(ReplicaReader),
+}
+
+impl Readable {
+    /// One that may be read for as long as that takes.
+    #[must_use]
+    pub fn kept(replica: Arc<Vec<f32>>) -> Self {
+        Self::Here { replica, _reading: Reading::default() }
+    }
+
+    /// Its elements.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        match self {
+            Self::Here { replica, .. } => replica.len(),
+            Self::OfProcess(reader) => reader.len(),
+        }
+    }
+
+    /// Copies those of a range, which lies within it, to the end of `copy`.
+    pub fn copy(&self, range: Range<usize>, copy: &mut Vec<f32>) -> io::Result<()> {
+        match self {
+            Self::Here { replica, .. } => copy.extend_from_slice(&replica[range]),
+            Self::OfProcess(reader) => {
+                let (begun, start) = (copy.len(), range.start);
+                copy.resize(begun + range.len(), 0.0);
+                reader.read(start, &mut copy[begun..])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The digest of all of it.
+    pub fn digest(&self) -> io::Result<Digest> {
+        match self {
+            Self::Here { replica, .. } => Ok(replica_digest(replica)),
+            Self::OfProcess(_) => self.digest_by_stretches(),
+        }
+    }
+
+    fn digest_by_stretches(&self) -> io::Result<Digest> {
+        let (mut hasher, mut stretch) = (blake3::Hasher::new(), Vec::new());
+        for start in (0..self.elements()).step_by(DIGEST_ELEMENTS) {
+            stretch.clear();
+            self.copy(start..self.elements().min(start + DIGEST_ELEMENTS), &mut stretch)?;
+            hasher.update(bytemuck::cast_slice(&stretch));
+        }
+        Ok(Digest(*hasher.finalize().as_bytes()))
+    }
+
+    /// All of it in this process' memory.
+    pub fn into_shared(self) -> io::Result<Arc<Vec<f32>>> {
+        match self {
+            Self::Here { replica, .. } => Ok(replica),
+            Self::OfProcess(_) => {
+                let mut copy = Vec::new();
+                self.copy(0..self.elements(), &mut copy)?;
+                Ok(Arc::new(copy))
+            }
+        }
+    }
 }
 
 /// Elements that peers send; those that are not there yet are anything.
@@ -96,11 +175,19 @@ impl Replica {
         Ok(Arc::clone(&self.data))
     }
 
-    /// Somebody reads it who is done before an update could copy it.
+    /// Somebody reads what is shared who is done before an update could copy it.
     pub fn read(&mut self) -> Reading {
         let (reading, reader) = channel();
         self.readers.push(reader);
         Reading { _until: Some(reading) }
+    }
+
+    /// The whole of it, for somebody who reads it beside the training and is soon done: where it lies.
+    pub fn readable(&mut self, workload: &mut Workload) -> Result<Readable, ProgramError> {
+        match workload {
+            Workload::Torch(torch) if self.elsewhere => Ok(Readable::OfProcess(torch.replica_reader()?)),
+            _ => Ok(Readable::Here { replica: Arc::clone(&self.data), _reading: self.read() }),
+        }
     }
 
     /// The last mean gradient, for being sent.
@@ -203,8 +290,11 @@ impl Replica {
             }
             Workload::Torch(torch) => {
                 let after = Version(self.version.0 + 1);
-                // It is changed elsewhere, and what others read here stays as it is.
+                // It is changed elsewhere, and what others read here stays as it is; who reads it there is soon done.
                 self.readers.clear();
+                let begun = Instant::now();
+                torch.release_replica();
+                self.held += begun.elapsed();
                 let mean = torch.apply(self.view(), mean.into_buffer(&self.gradients), (step, stride), after)?;
                 self.gradient = Some(mean.into());
                 (self.version, self.data, self.elsewhere) = (after, Arc::default(), true);
@@ -317,6 +407,15 @@ mod tests {
         });
         step_by_ones(&mut replica, 1);
         assert_eq!((copier.join().unwrap(), replica.copies), (whole(&mut trained(1)).to_vec(), 0));
+    }
+
+    #[test]
+    fn what_is_hashed_by_stretches_has_the_digest_of_the_whole() {
+        for elements in [1, DIGEST_ELEMENTS, 2 * DIGEST_ELEMENTS + 7] {
+            let replica: Vec<f32> = (0..elements).map(|at| at as f32).collect();
+            let whole = replica_digest(&replica);
+            assert_eq!(Readable::kept(Arc::new(replica)).digest_by_stretches().unwrap(), whole, "{elements}");
+        }
     }
 
     #[test]

@@ -272,7 +272,8 @@ impl<W: Write + Send> Trainer<W> {
     fn not_written(&mut self, WriteFailure { checkpoint, source }: WriteFailure) -> Input {
         self.checkpoints.done();
         tracing::error!(step = ?checkpoint.map(|c| c.step), error = %source, "not in the store");
-        let later = matches!(source, CheckpointWriteError::Store(_) | CheckpointWriteError::Unnamed { .. });
+        use CheckpointWriteError::{Store, Unnamed, Unread};
+        let later = matches!(source, Store(_) | Unnamed { .. } | Unread(_));
         self.write_failure = Some(source);
         In::NotWritten { checkpoint, later }
     }

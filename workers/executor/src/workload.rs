@@ -18,8 +18,8 @@ use std::time::Duration;
 use workers_engine::{Engine, Sums, Update, blocks, learning_rate_factor};
 use workers_session::RankMetrics;
 use workers_torch::{
-    Addend, Batch, BatchMemory, DIRECT_PLACE, Following, Lengths, OnPart, OwnRows, RateFactors, StartTimes, TorchError,
-    TorchEvaluation, TorchJob,
+    Addend, Batch, BatchMemory, DIRECT_PLACE, Following, Lengths, OnPart, OwnRows, RateFactors, ReplicaReader,
+    StartTimes, TorchError, TorchEvaluation, TorchJob,
 };
 
 /// Which contents a replica has: equal for equal contents, within one executor.
@@ -156,6 +156,16 @@ impl Torch {
     /// The replica that it has, in `room` if that is as long.
     pub fn read_replica(&mut self, room: Option<Vec<f32>>) -> Result<Vec<f32>, ProgramError> {
         Ok(self.job.read_replica(room)?)
+    }
+
+    /// The same, for who reads it beside the next gradient, and lets go of it soon.
+    pub fn replica_reader(&mut self) -> Result<ReplicaReader, ProgramError> {
+        Ok(self.job.replica_reader()?)
+    }
+
+    /// Waits until nobody reads it.
+    pub fn release_replica(&mut self) {
+        self.job.release_replica();
     }
 }
 

@@ -13,6 +13,7 @@ use crate::environment::Environment;
 use crate::isolation::IsolationError;
 use crate::layout::{Built, Lengths, OwnRows, StartTimes};
 use crate::own_folder::OwnFolder;
+use crate::replica::{ReplicaMemory, ReplicaReader};
 use crate::secrets::SecretError;
 use crate::spawn::never_starts;
 use events_schema::control::TorchHost;
@@ -165,7 +166,7 @@ pub struct TorchJob {
     _environment: Environment,
     /// Where the process works; goes after it.
     _own: Option<OwnFolder>,
-    replica: File,
+    replica: ReplicaMemory,
     batches: BatchMemory,
     /// Numbers of the segments that the child has mapped.
     mapped: BTreeSet<u64>,
@@ -240,7 +241,8 @@ impl TorchJob {
             built.lengths().ok_or_else(|| TorchError::Protocol("lengths contradict each other".to_owned()))?;
         let [replica, batch]: [_; 2] =
             descriptors.try_into().map_err(|_| TorchError::Protocol("two descriptors are needed".to_owned()))?;
-        let (replica, batches) = (File::from(replica), BatchMemory::new(File::from(batch), start.place_bytes()));
+        let replica = ReplicaMemory::new(File::from(replica), lengths.replica);
+        let batches = BatchMemory::new(File::from(batch), start.place_bytes());
         let (own_rows, held_out_parts) = (built.own_rows(), built.held_out_parts);
         let (parameter_count, class, times) = (built.parameter_count, built.class.to_string(), built.times);
         tracing::info!(import = ?times.import(), build = ?times.build(), check = ?times.check(), "the model is built");
@@ -331,11 +333,27 @@ impl TorchJob {
 
     /// The child's replica, in `room` if that is as long.
     pub fn read_replica(&mut self, room: Option<Vec<f32>>) -> Result<Vec<f32>, TorchError> {
-        self.ask(b'S', &[])?;
-        let room = room.filter(|room| room.len() == self.lengths.replica);
-        let mut replica = room.unwrap_or_else(|| vec![0f32; self.lengths.replica]);
-        self.replica.read_exact_at(bytemuck::cast_slice_mut(&mut replica), 0)?;
-        Ok(replica)
+        self.show()?;
+        Ok(self.replica.read(room)?)
+    }
+
+    /// The child's replica, for who reads it beside the next gradient: what would change it waits for them.
+    pub fn replica_reader(&mut self) -> Result<ReplicaReader, TorchError> {
+        self.show()?;
+        Ok(self.replica.reader())
+    }
+
+    /// Has the memory that both map be what the child has; on a device it has another.
+    fn show(&mut self) -> Result<(), TorchError> {
+        if self.start.model.device != TorchDevice::Cpu {
+            self.replica.release();
+        }
+        self.ask(b'S', &[]).map(drop)
+    }
+
+    /// Waits until nobody reads the replica, as an update does.
+    pub fn release_replica(&mut self) {
+        self.replica.release();
     }
 
     /// From now on it computes with this replica; if it is only the beginning that a gradient needs, it cannot be updated yet.
@@ -346,7 +364,7 @@ impl TorchJob {
         let part = replica.len() < self.lengths.replica;
         let elements = replica.get(..if part { self.lengths.compute } else { self.lengths.replica });
         let elements = elements.ok_or_else(|| TorchError::Protocol("too short a replica".to_owned()))?;
-        self.replica.write_all_at(bytemuck::cast_slice(elements), 0)?;
+        self.replica.write(elements)?;
         self.ask(b'H', &[u8::from(part)]).map(drop)
     }
 
@@ -435,6 +453,7 @@ impl TorchJob {
         let payload =
             [&step.0.to_le_bytes()[..], &schedule, &place.to_le_bytes(), &steps.to_le_bytes(), &rule].concat();
         self.settle()?;
+        self.replica.release();
         self.python.say(b'A', &payload, &[])?;
         self.updating = true;
         Ok(())
