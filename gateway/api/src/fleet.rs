@@ -129,7 +129,8 @@ pub struct SlotGuest {
     /// The executor on it.
     #[schemars(with = "Option<ExecutorName>")]
     pub executor: Option<String>,
-    /// How many hundredths of the slot the executor of the job that has it used, when that was last news: over 10 s, within 10 of it. Absent while nobody could begin as its guest.
+    /// How many hundredths of the slot the executor of the job that has it used over 10 s, when that was last news. News is another figure by 10 or more, once a minute
+    /// at most, and only while a job could begin as its guest, so it may be old. Absent until there was any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_busy_percent: Option<u8>,
 }
