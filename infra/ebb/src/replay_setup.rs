@@ -180,7 +180,7 @@ pub(crate) fn replay(args: &ReplayArgs, trace: &[TraceJob], fleets: &[Fleet]) ->
 
 /// The curve of each fleet that is named.
 fn demand(named: &[String], fleets: &[Fleet]) -> Result<BTreeMap<String, DemandCurve>, Failure> {
-    let mut curves = BTreeMap::new();
+    let (mut curves, mut files) = (BTreeMap::new(), Files::default());
     let names = || fleets.iter().map(|fleet| fleet.name.as_str()).collect::<Vec<_>>().join(", ");
     for text in named {
         // A file may have a `=` in its name; a fleet's name is in front of it.
@@ -199,7 +199,7 @@ fn demand(named: &[String], fleets: &[Fleet]) -> Result<BTreeMap<String, DemandC
         if !fleets.iter().any(|fleet| fleet.name == name) {
             return Err(Failure::Usage(format!("--demand: there is no fleet `{name}`; there are {}", names())));
         }
-        if curves.insert(name.clone(), DemandCurve::read(curve, &mut Files::default())?).is_some() {
+        if curves.insert(name.clone(), DemandCurve::read(curve, &mut files)?).is_some() {
             return Err(Failure::Usage(format!("--demand: fleet {name} is named twice")));
         }
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Longest recording: ten times the largest public one.
 const FILE_LEN_MAX: u64 = 256 << 20;
@@ -18,6 +19,7 @@ const FILE_LEN_MAX: u64 = 256 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     digests: BTreeMap<String, Digest>,
+    kept: BTreeMap<PathBuf, Arc<str>>,
 }
 
 impl Files {
@@ -51,6 +53,16 @@ impl Files {
             return Err(Failure::Usage(why));
         }
         self.digests.insert(file.display().to_string(), Digest::of(text.as_bytes()));
+        Ok(text)
+    }
+
+    /// The same of a file that is asked for several times, by fleets and seeds: it is read once.
+    pub(crate) fn kept(&mut self, file: &Path) -> Result<Arc<str>, Failure> {
+        if let Some(text) = self.kept.get(file) {
+            return Ok(Arc::clone(text));
+        }
+        let text: Arc<str> = self.text(file)?.into();
+        self.kept.insert(file.to_owned(), Arc::clone(&text));
         Ok(text)
     }
 

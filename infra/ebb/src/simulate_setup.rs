@@ -381,7 +381,7 @@ impl DemandCurve {
         let (file, column) = named.rsplit_once(':').ok_or_else(wrong)?;
         let file = Path::new(file);
         let unusable = |error| Failure::Usage(format!("{} cannot be used as demand: {error:#}", file.display()));
-        let points = loadtest::trace::curve(files.text(file)?.as_bytes(), column).map_err(unusable)?;
+        let points = loadtest::trace::curve(files.kept(file)?.as_bytes(), column).map_err(unusable)?;
         let last_s = points.last().map_or(0.0, |point| point.at_s);
         // The last point holds as long as the one before it did.
         let before_s = points.len().checked_sub(2).and_then(|at| points.get(at)).map_or(last_s, |point| point.at_s);
@@ -481,6 +481,30 @@ mod tests {
         assert_eq!(own, [[(0, 1), (120_000, 0)], [(0, 0), (60_000, 3)]], "as many as stand there");
         let error = signals(&["--demand", &a, "--demand", &b, "--demand", &b]).unwrap_err();
         assert!(error.contains("3 curves and 2 fleets"), "{error}");
+    }
+
+    #[test]
+    fn a_curve_of_one_row_holds_for_ever_whenever_the_run_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("day.csv");
+        std::fs::write(&file, "t,a\n0,3\n").unwrap();
+        let one = DemandCurve::read(&format!("{}:a", file.display()), &mut Files::default()).unwrap();
+        for at_ms in [0, 7_000] {
+            let needs = [one.of(4, 1.0), one.in_slots(4), one.looked_at(4, 5_000)].map(|of| of.begun_at(at_ms).signals);
+            assert_eq!(needs, [[(0, 4)], [(0, 3)], [(0, 4)]], "{at_ms}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_demand_is_read_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("day.csv");
+        std::fs::write(&file, "t,a,b\n0,1,2\n").unwrap();
+        let mut files = Files::default();
+        let mut read = |column: &str| DemandCurve::read(&format!("{}:{column}", file.display()), &mut files);
+        assert_eq!(read("a").unwrap().points[0].value, 1.0);
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(read("b").unwrap().points[0].value, 2.0);
     }
 
     #[test]

@@ -144,7 +144,8 @@ impl Demand {
         let curve = crossings(points, slots);
         let mut signals: Vec<(u64, u32)> = Vec::new();
         let mut next = 0;
-        for at_ms in (0..period_ms).step_by(every_ms.max(1) as usize) {
+        // Of a single point it has no period, and is looked at once.
+        for at_ms in (0..period_ms.max(1)).step_by(every_ms.max(1) as usize) {
             while curve.get(next + 1).is_some_and(|(from_ms, _)| *from_ms <= at_ms) {
                 next += 1;
             }
@@ -157,10 +158,13 @@ impl Demand {
         Self { curve, ..Self::new(signals, period_ms) }
     }
 
-    /// The same begun at another moment: what was before that comes at the end.
+    /// The same begun at another moment: what was before that comes at the end. One without a period is the same for ever.
     #[must_use]
     pub fn begun_at(self, at_ms: u64) -> Self {
-        let (period_ms, at_ms) = (self.period_ms, at_ms % self.period_ms.max(1));
+        if self.period_ms == 0 {
+            return self;
+        }
+        let (period_ms, at_ms) = (self.period_ms, at_ms % self.period_ms);
         let turned = |points: Vec<(u64, u32)>| {
             let (before, after) = points.split_at(points.partition_point(|(from_ms, _)| *from_ms <= at_ms));
             let first = before.last().map(|(_, needed)| (0, *needed));
@@ -589,6 +593,9 @@ mod tests {
         assert_eq!(begun(0), demand);
         assert_eq!(begun(50).signals, [(0, 2), (20, 3), (50, 1), (90, 2)]);
         assert_eq!((begun(40).signals, begun(240).curve), (vec![(0, 2), (30, 3), (60, 1)], vec![(0, 9), (60, 9)]));
+        let for_ever = Demand::looked_at(&[(0.0, 3.0)], 4, 0, 5_000);
+        assert_eq!((&for_ever.signals, &for_ever.curve), (&vec![(0, 4)], &vec![(0, 4)]));
+        assert_eq!([0, 50].map(|at_ms| for_ever.clone().begun_at(at_ms)), [for_ever.clone(), for_ever]);
     }
 
     #[test]

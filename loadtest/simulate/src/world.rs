@@ -282,7 +282,9 @@ impl<'a> World<'a> {
             Some((next_ms, _)) => (point + 1, next_ms - at_ms),
             None => (0, demand.period_ms.saturating_sub(*at_ms).max(1)),
         };
-        self.queue.put(self.at.plus_ms(wait_ms), Event::Curve { fleet, point: next });
+        if demand.curve.len() > 1 {
+            self.queue.put(self.at.plus_ms(wait_ms), Event::Curve { fleet, point: next });
+        }
     }
 
     /// A fleet needs so many slots, and asks for so many.
