@@ -1,5 +1,5 @@
 //! `ebb trace import`: what Ebb's own log recorded as files for `ebb simulate run`. What of a log is a recording is in
-//! `loadtest/simulate/src/imported.rs`; here are only the files and what is printed.
+//! `loadtest/simulate/src/imported`; here are only the files and what is printed.
 
 use crate::args::Since;
 use crate::failure::Failure;
@@ -11,7 +11,7 @@ use controller_core::policy::ibm_dp::DELTA_MS;
 use events_schema::TimeMs;
 use gateway_api::rfc3339;
 use loadtest_simulate::Cluster;
-use loadtest_simulate::imported::{Import, Imported, Window};
+use loadtest_simulate::imported::{Import, Imported, Policy, Window};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -58,7 +58,7 @@ pub fn trace(command: &TraceCommand, output: Output) -> Result<(), Failure> {
     let Some(lasts_ms) = import.lasts_ms() else {
         return Err(Failure::plain(format!("nothing stands in {}", args.export.display())));
     };
-    let found = import.finish(window(args, lasts_ms)?);
+    let found = finish(import, window(args, lasts_ms)?);
     if found.jobs.is_empty() {
         let when = if args.from.is_some() || args.to.is_some() { " in that time" } else { "" };
         let (file, untrained, unfinished) = (args.export.display(), found.untrained, found.unfinished);
@@ -149,6 +149,21 @@ fn read(file: &Path) -> Result<Import, Failure> {
     Ok(import)
 }
 
+/// What a log came to, and what of that this build has no place for.
+fn finish(import: Import, window: Window) -> Imported {
+    let mut found = import.finish(window);
+    if let Some(Policy { name, .. }) = found.policy.as_ref().filter(|policy| !is_known(policy)) {
+        found.left_out.push(format!(
+            "the policy {name}, which planned: this build has none of that name, so all that it has are run"
+        ));
+    }
+    found
+}
+
+fn is_known(policy: &Policy) -> bool {
+    POLICY_NAMES.contains(&policy.name.as_str())
+}
+
 /// What runs it again, under the policy that planned.
 fn again(found: &Imported, jobs: &Path, demand: &Path, tables: &Path) -> String {
     let shown = |path: &Path| {
@@ -180,7 +195,7 @@ fn again(found: &Imported, jobs: &Path, demand: &Path, tables: &Path) -> String 
     said.extend(found.step_ms.map(|ms| format!("--step-ms {ms}")));
     said.extend(found.start_ms.map(|ms| format!("--start-ms {ms}")));
     said.extend(found.replica_mb.map(|mb| format!("--replica-mb {mb}")));
-    if let Some(policy) = found.policy.as_ref().filter(|policy| POLICY_NAMES.contains(&policy.name.as_str())) {
+    if let Some(policy) = found.policy.as_ref().filter(|policy| is_known(policy)) {
         said.push(format!("--policies {}", policy.name));
         if policy.forecasts {
             said.push("--lending forecast".to_owned());
@@ -255,6 +270,18 @@ mod tests {
             "ebb simulate run --jobs jobs.csv --tables speeds --cluster 1x2:v100 --inference 1x3:t4 --demand 'a b.csv':f_keeps --demand-in-slots \
              --reclaim-deadline-ms 700 --information stepped --quota labs=2 --step-ms 250 --policies ibm-dp --lending forecast --delta-s 600"
         );
+    }
+
+    #[test]
+    fn a_policy_that_this_build_does_not_know_is_said_to_be_left_out() {
+        let found = |name: &str| {
+            let mut import = Import::default();
+            import.line(&facts(0, json!([{"fact": "policy_chosen", "policy": name}]))).unwrap();
+            let found = finish(import, Window::default());
+            let command = again(&found, Path::new("a"), Path::new("b"), Path::new("c"));
+            (command.contains("--policies"), found.left_out.iter().filter(|what| what.contains(name)).count())
+        };
+        assert_eq!([found("fifo"), found("of-tomorrow")], [(true, 0), (false, 1)]);
     }
 
     /// A log of ten days, from the 1st of January 2026 on.

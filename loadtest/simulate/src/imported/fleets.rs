@@ -16,6 +16,8 @@ pub(super) struct Fleets {
     servers: BTreeMap<String, Server>,
     /// What each fleet said, as it came.
     said: BTreeMap<String, Vec<(u64, Said)>>,
+    /// What each needed by its last signal: most signals repeat it.
+    needs: BTreeMap<String, u64>,
     /// How long a gradient took each job on slots of each type, as it was last said.
     times: BTreeMap<String, BTreeMap<String, u64>>,
     /// When a server was given up, and when a slot was of no use.
@@ -74,7 +76,7 @@ pub(super) struct Fleeting {
 /// Servers that are alike, of a fleet that needs slots of them at times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Serving {
-    /// Its name, and a number where it has several kinds of servers.
+    /// Its name, and where it has several kinds of servers a number behind a `/`, which is in no name.
     pub name: String,
     /// Its servers.
     pub group: Group,
@@ -83,19 +85,42 @@ pub struct Serving {
 }
 
 /// A fleet at a moment.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct Now {
-    declared: BTreeSet<SlotId>,
+    /// In which group each of its slots is whose server is there.
+    there: BTreeMap<SlotId, usize>,
+    declared: Counted,
     by_demand: bool,
     needs: Option<u64>,
     recalled: Option<Option<u64>>,
-    lent: BTreeSet<SlotId>,
+    lent: Counted,
     /// Taken back by name, and not offered since.
     taken: BTreeSet<SlotId>,
 }
 
-/// Servers of a fleet that are alike: slots of the fleet's on each, and their type.
-type Alike = (u16, String);
+/// Slots, and how many of them are in each group.
+#[derive(Debug, Clone)]
+struct Counted {
+    slots: BTreeSet<SlotId>,
+    of: Vec<u64>,
+}
+
+/// Slots of a fleet that are alike: so many are on each server, and they are of this kind.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Alike {
+    each: u16,
+    kind: String,
+    /// The kind without what their servers compute.
+    slot_type: String,
+}
+
+/// What is known of types of slots.
+struct Types<'a> {
+    /// How many times as fast as those of the others they are.
+    factors: BTreeMap<String, f64>,
+    /// What servers compute that have them, or name them.
+    classes: BTreeMap<String, BTreeSet<&'a str>>,
+}
 
 impl Fleets {
     /// Takes a fact that is about them.
@@ -119,7 +144,13 @@ impl Fleets {
                 by_demand: fact["offers"] != "explicit",
                 deadline_ms: fact["reclaim_deadline_ms"].as_u64().unwrap_or(0),
             },
-            "demand_accepted" => Said::Needs(fact["needed"].as_u64().unwrap_or(0)),
+            "demand_accepted" => {
+                let needed = fact["needed"].as_u64().unwrap_or(0);
+                if self.needs.insert(text("fleet"), needed) == Some(needed) {
+                    return;
+                }
+                Said::Needs(needed)
+            }
             "fleet_recalled" => Said::Recalled(fact["slots"]["slots"].as_u64()),
             "fleet_released" => Said::Released,
             "slots_offered" => Said::Offered(slots(&fact["slots"]).collect()),
@@ -168,11 +199,22 @@ impl Fleets {
         server.and_then(|server| factors.get(&server.named(self.is_device(slot)))).copied().unwrap_or(1.0)
     }
 
+    fn types(&self) -> Types<'_> {
+        let mut classes = BTreeMap::<String, BTreeSet<&str>>::new();
+        for server in self.servers.values() {
+            for device in [true, false] {
+                classes.entry(server.named(device)).or_default().insert(&server.class);
+            }
+        }
+        Types { factors: self.factors(), classes }
+    }
+
     /// What they were between two moments.
     pub fn between(&self, window: (u64, u64)) -> Fleeting {
         let mut found = Fleeting::default();
-        let factors = self.factors();
+        let types = self.types();
         let (mut hosts, mut strangers) = (BTreeMap::<&str, BTreeSet<&str>>::new(), 0);
+        let mut kinds = BTreeMap::new();
         for (fleet, said) in &self.said {
             let declared = declared(said, window);
             for slot in &declared.slots {
@@ -185,12 +227,10 @@ impl Fleets {
                 }
             }
             found.deadline_ms = found.deadline_ms.max(declared.deadline_ms);
-            self.add((fleet, said), &declared.slots, window, &factors, &mut found);
+            kinds.extend(self.add((fleet, said), &declared.slots, window, &types, &mut found));
         }
-        let groups = || found.cluster.groups.iter().chain(found.serving.iter().map(|of| &of.group));
-        let kinds: BTreeSet<&str> = groups().map(|group| group.kind.as_str()).collect();
-        let known = |kind: &&str| factors.keys().any(|known| kind.starts_with(known.as_str()));
-        let unknown: Vec<&str> = kinds.iter().copied().filter(|kind| !known(kind)).collect();
+        let is_unknown = |(_, slot_type): &(&String, &String)| !types.factors.contains_key(*slot_type);
+        let unknown: Vec<&str> = kinds.iter().filter(is_unknown).map(|(kind, _)| kind.as_str()).collect();
         if kinds.len() > 1 && !unknown.is_empty() {
             let what = format!(
                 "how fast slots of {} are, which no job was measured on beside others: as fast as those",
@@ -213,28 +253,32 @@ impl Fleets {
         found
     }
 
-    /// Adds a fleet: its servers that are alike as a group each.
+    /// Adds a fleet: its servers that are alike as a group each. Gives their kinds, each with its type.
     fn add(
         &self,
         (fleet, said): (&str, &[(u64, Said)]),
         all: &BTreeSet<SlotId>,
         window: (u64, u64),
-        factors: &BTreeMap<String, f64>,
+        types: &Types<'_>,
         found: &mut Fleeting,
-    ) {
-        let alike = self.alike(all, window.1);
-        let mut groups: Vec<&Alike> = alike.values().collect();
-        groups.sort();
-        groups.dedup();
-        let slots_of = |of: &Alike| alike.values().filter(|other| *other == of).count() as u64;
-        let sizes: Vec<u64> = groups.iter().map(|of| slots_of(of)).collect();
-        let kept = super::clipped(&self.kept(said, &alike, &groups, &sizes), window);
-        let mut serves = 0;
-        for (place, ((each, kind), size)) in groups.iter().zip(&sizes).enumerate() {
-            let servers = u32::try_from(size / u64::from(*each)).unwrap_or(u32::MAX);
-            let one = alike.iter().find(|(_, of)| *of == groups[place]).map(|(slot, _)| slot);
-            let speed = one.map_or(1.0, |slot| self.factor(factors, slot));
-            let group = Group { servers, slots: *each, kind: kind.clone(), speed };
+    ) -> BTreeMap<String, String> {
+        let alike = self.alike(all, window.1, types);
+        let (mut sizes, mut devices) = (BTreeMap::<&Alike, u64>::new(), BTreeSet::new());
+        for (slot, of) in &alike {
+            *sizes.entry(of).or_default() += 1;
+            if self.is_device(slot) {
+                devices.insert(of);
+            }
+        }
+        let (groups, sizes): (Vec<&Alike>, Vec<u64>) = sizes.into_iter().unzip();
+        let place = |of: &Alike| groups.binary_search(&of).ok();
+        let places: BTreeMap<&SlotId, usize> = alike.iter().filter_map(|(slot, of)| Some((slot, place(of)?))).collect();
+        let kept = super::clipped(&self.kept(said, &places, &sizes), window);
+        let (mut kinds, mut serves) = (BTreeMap::new(), 0);
+        for (place, (of, size)) in groups.iter().zip(&sizes).enumerate() {
+            let kind = of.kind.clone();
+            let servers = u32::try_from(size / u64::from(of.each)).unwrap_or(u32::MAX);
+            let speed = types.factors.get(&of.slot_type).copied().unwrap_or(1.0);
             // Before it was declared a fleet lent nothing.
             let kept: Vec<(u64, u64)> =
                 kept.iter().map(|(ms, of)| (*ms, of.get(place).copied().unwrap_or(*size))).collect();
@@ -243,16 +287,18 @@ impl Fleets {
                 found.left_out.push(format!("slots of the fleet {fleet} of which it lent none ({size})"));
                 continue;
             }
-            if alike.iter().any(|(slot, of)| of == groups[place] && self.is_device(slot)) {
+            if devices.contains(of) {
                 found.devices.insert(kind.clone());
             } else {
                 found.others = true;
             }
+            kinds.insert(kind.clone(), of.slot_type.clone());
+            let group = Group { servers, slots: of.each, kind, speed };
             if most == 0 {
                 merge(&mut found.cluster, group);
             } else {
                 serves += 1;
-                let name = if place == 0 { fleet.to_owned() } else { format!("{fleet}-{}", place + 1) };
+                let name = if place == 0 { fleet.to_owned() } else { format!("{fleet}/{}", place + 1) };
                 found.serving.push(Serving { name, group, kept });
             }
         }
@@ -262,67 +308,58 @@ impl Fleets {
                 format!("which servers of the fleet {fleet} it needs: it is spread over the {serves} kinds of them");
             found.left_out.push(what);
         }
+        kinds
     }
 
     /// What each slot of a fleet has beside it; those of servers that were not there by a moment are none.
-    fn alike(&self, all: &BTreeSet<SlotId>, until_ms: u64) -> BTreeMap<SlotId, Alike> {
+    fn alike(&self, all: &BTreeSet<SlotId>, until_ms: u64, types: &Types<'_>) -> BTreeMap<SlotId, Alike> {
         let known =
             |slot: &&SlotId| self.servers.get(slot.server.as_str()).is_some_and(|server| server.joined_ms <= until_ms);
+        let there = || all.iter().filter(known).map(|slot| (slot, self.kind(slot, types)));
         let mut each = BTreeMap::<(&str, String), u16>::new();
-        let there: Vec<&SlotId> = all.iter().filter(known).collect();
-        for slot in &there {
-            *each.entry((slot.server.as_str(), self.kind(slot))).or_default() += 1;
-        }
-        let of = |slot: &&SlotId| {
-            let kind = self.kind(slot);
-            ((*slot).clone(), (each.get(&(slot.server.as_str(), kind.clone())).copied().unwrap_or(1), kind))
+        there().for_each(|(slot, (kind, _))| *each.entry((slot.server.as_str(), kind)).or_default() += 1);
+        let of = |(slot, (kind, slot_type)): (&SlotId, (String, String))| {
+            let each = each.get(&(slot.server.as_str(), kind.clone())).copied().unwrap_or(1);
+            (slot.clone(), Alike { each, kind, slot_type })
         };
-        there.iter().map(of).collect()
+        there().map(of).collect()
     }
 
     fn is_device(&self, slot: &SlotId) -> bool {
         self.servers.get(slot.server.as_str()).is_some_and(|server| usize::from(slot.index) < server.devices)
     }
 
-    /// The type of a slot; where servers of one type compute different bits, with what they compute.
-    fn kind(&self, slot: &SlotId) -> String {
-        let Some(server) = self.servers.get(slot.server.as_str()) else { return NO_TYPE.to_owned() };
-        let kind = server.named(self.is_device(slot));
-        let mut others = self.servers.values().filter(|other| other.class != server.class);
-        let differs = others.any(|other| other.named(true) == kind || other.named(false) == kind);
+    /// The kind of a slot: its type; where servers of one type compute different bits, with what they compute. And the type alone.
+    fn kind(&self, slot: &SlotId, types: &Types<'_>) -> (String, String) {
+        let Some(server) = self.servers.get(slot.server.as_str()) else {
+            return (NO_TYPE.to_owned(), NO_TYPE.to_owned());
+        };
+        let slot_type = server.named(self.is_device(slot));
+        let differs = types.classes.get(&slot_type).is_some_and(|classes| classes.len() > 1);
         let class = server.class.get(..8).unwrap_or(&server.class);
-        if differs { format!("{kind}-{class}") } else { kind }
+        (if differs { format!("{slot_type}-{class}") } else { slot_type.clone() }, slot_type)
     }
 
-    /// Slots that a fleet keeps of each group, whenever that changes.
-    fn kept(
-        &self,
-        said: &[(u64, Said)],
-        alike: &BTreeMap<SlotId, Alike>,
-        groups: &[&Alike],
-        sizes: &[u64],
-    ) -> Vec<(u64, Vec<u64>)> {
+    /// Slots that a fleet keeps of each group, whenever that changes: by what it said, and in which group each slot is that it ever declared.
+    fn kept(&self, said: &[(u64, Said)], places: &BTreeMap<&SlotId, usize>, sizes: &[u64]) -> Vec<(u64, Vec<u64>)> {
         let joined = |slot: &SlotId| self.servers.get(slot.server.as_str()).map_or(u64::MAX, |server| server.joined_ms);
         // A server that joins later is none of the fleet's until then.
-        let joins: BTreeSet<u64> = alike.keys().map(joined).collect();
-        let (mut now, mut next, mut found) = (Now::default(), 0, Vec::<(u64, Vec<u64>)>::new());
-        let mut moments: Vec<u64> = said.iter().map(|(at_ms, _)| *at_ms).chain(joins).collect();
-        moments.sort_unstable();
-        moments.dedup();
-        for at_ms in moments {
-            while let Some((_, said)) = said.get(next).filter(|(said_ms, _)| *said_ms <= at_ms) {
-                now.hear(said);
-                next += 1;
+        let mut joins: Vec<(u64, &SlotId, usize)> =
+            places.iter().map(|(slot, place)| (joined(slot), *slot, *place)).collect();
+        joins.sort_unstable();
+        let (mut now, mut found) = (Now::new(sizes.len()), Vec::<(u64, Vec<u64>)>::new());
+        let (mut said, mut joins) = (said.iter().peekable(), joins.into_iter().peekable());
+        while let Some(at_ms) = said.peek().map(|(ms, _)| *ms).into_iter().chain(joins.peek().map(|(ms, ..)| *ms)).min()
+        {
+            while let Some((_, slot, place)) = joins.next_if(|(ms, ..)| *ms <= at_ms) {
+                now.join(slot, place);
             }
-            let count = |of: &BTreeSet<SlotId>| -> Vec<u64> {
-                let there = of.iter().filter(|slot| joined(slot) <= at_ms).filter_map(|slot| alike.get(slot));
-                let mut counts = vec![0; groups.len()];
-                there.filter_map(|of| groups.binary_search(&of).ok()).for_each(|place| counts[place] += 1);
-                counts
-            };
+            while let Some((_, said)) = said.next_if(|(ms, _)| *ms <= at_ms) {
+                now.hear(said);
+            }
             let lent = match now.lendable() {
-                Some(lendable) => spread(lendable, &count(&now.declared)),
-                None => count(&now.lent),
+                Some(lendable) => spread(lendable, &now.declared.of),
+                None => now.lent.of.clone(),
             };
             let kept: Vec<u64> = sizes.iter().zip(lent).map(|(size, lent)| size.saturating_sub(lent)).collect();
             if found.last().is_none_or(|(_, last)| *last != kept) {
@@ -363,22 +400,49 @@ fn declared(said: &[(u64, Said)], (from_ms, until_ms): (u64, u64)) -> Declared {
 }
 
 impl Now {
+    fn new(groups: usize) -> Self {
+        let none = || Counted { slots: BTreeSet::new(), of: vec![0; groups] };
+        Self {
+            there: BTreeMap::new(),
+            declared: none(),
+            by_demand: false,
+            needs: None,
+            recalled: None,
+            lent: none(),
+            taken: BTreeSet::new(),
+        }
+    }
+
+    /// The server of a slot of a group has joined.
+    fn join(&mut self, slot: &SlotId, group: usize) {
+        self.there.insert(slot.clone(), group);
+        for counted in [&mut self.declared, &mut self.lent] {
+            if counted.slots.contains(slot) {
+                counted.of[group] += 1;
+            }
+        }
+    }
+
     fn hear(&mut self, said: &Said) {
         match said {
             Said::Declared { slots, by_demand, .. } => {
-                self.lent.retain(|slot| slots.contains(slot));
+                self.by_demand = *by_demand;
                 self.taken.retain(|slot| slots.contains(slot));
-                (self.declared, self.by_demand) = (slots.clone(), *by_demand);
+                self.lent.retain(slots, &self.there);
+                self.declared.retain(slots, &self.there);
+                slots.iter().for_each(|slot| self.declared.add(slot, &self.there));
             }
             Said::Needs(needed) => self.needs = Some(*needed),
             Said::Recalled(slots) => self.recalled = Some(*slots),
             Said::Released => self.recalled = None,
             Said::Offered(slots) => {
-                self.taken.retain(|slot| !slots.contains(slot));
-                self.lent.extend(slots.iter().cloned());
+                for slot in slots {
+                    self.taken.remove(slot);
+                    self.lent.add(slot, &self.there);
+                }
             }
             Said::Reclaimed { slot, named } => {
-                self.lent.remove(slot);
+                self.lent.remove(slot, &self.there);
                 if *named {
                     self.taken.insert(slot.clone());
                 }
@@ -389,9 +453,32 @@ impl Now {
     /// Slots that it does not need, where that is what it lends; none of one that lends what it names.
     fn lendable(&self) -> Option<u64> {
         let needs = self.needs.filter(|_| self.by_demand)?;
-        let all = self.declared.len() as u64;
+        let all = self.declared.slots.len() as u64;
         let held = self.recalled.map_or(0, |slots| slots.unwrap_or(all));
         Some(all.saturating_sub(needs.max(held).max(self.taken.len() as u64)))
+    }
+}
+
+impl Counted {
+    fn add(&mut self, slot: &SlotId, there: &BTreeMap<SlotId, usize>) {
+        if self.slots.insert(slot.clone())
+            && let Some(group) = there.get(slot)
+        {
+            self.of[*group] += 1;
+        }
+    }
+
+    fn remove(&mut self, slot: &SlotId, there: &BTreeMap<SlotId, usize>) {
+        if self.slots.remove(slot)
+            && let Some(group) = there.get(slot)
+        {
+            self.of[*group] -= 1;
+        }
+    }
+
+    fn retain(&mut self, slots: &BTreeSet<SlotId>, there: &BTreeMap<SlotId, usize>) {
+        let others: Vec<SlotId> = self.slots.difference(slots).cloned().collect();
+        others.iter().for_each(|slot| self.remove(slot, there));
     }
 }
 
@@ -482,10 +569,65 @@ mod tests {
             (5_000, reclaimed("s/0", "direct")),
         ]);
         let named: Vec<_> = found.serving.iter().map(|of| (of.name.as_str(), of.group.to_string())).collect();
-        assert_eq!(named, [("f", "1x1:v100".to_owned()), ("f-2", "1x2:t4".to_owned())]);
+        assert_eq!(named, [("f", "1x1:v100".to_owned()), ("f/2", "1x2:t4".to_owned())]);
         assert_eq!(found.serving[0].kept.iter().map(|(_, kept)| *kept).collect::<Vec<_>>(), [1, 0, 1, 1, 1, 1]);
         assert_eq!(found.serving[1].kept, [(0, 2), (1_000, 1), (2_000, 1), (3_000, 0), (4_000, 1), (8_000, 1)]);
         assert!(found.left_out[0].starts_with("how fast slots of t4, v100 are"), "{:?}", found.left_out);
+    }
+
+    #[test]
+    fn slots_count_from_when_their_server_is_there_as_long_as_they_are_declared() {
+        let offered = |slots: &[&str]| of("f", "slots_offered", json!({"slots": slots}));
+        let joins = |at_ms: u64, name: &str| (at_ms, server(name, "t4").1);
+        let found = between(&[
+            joins(0, "s"),
+            (1_000, declared("f", "explicit", &["s/0", "s/1", "u/0", "u/1"])),
+            (1_000, offered(&["s/0", "u/0", "u/1"])),
+            joins(2_000, "u"),
+            (3_000, of("f", "slot_reclaimed", json!({"slot": "u/0", "cause": "direct"}))),
+            (4_000, declared("f", "explicit", &["s/0", "s/1", "u/0"])),
+            (5_000, declared("f", "by_demand", &["s/0", "s/1", "u/0", "u/1"])),
+            (5_000, needs(1)),
+            (6_000, offered(&["u/0"])),
+        ]);
+        assert_eq!(
+            found.serving[0].kept,
+            [(0, 3), (1_000, 1), (2_000, 2), (3_000, 3), (4_000, 1), (8_000, 1)],
+            "{:?}",
+            found.left_out
+        );
+    }
+
+    #[test]
+    fn a_signal_that_repeats_the_need_is_not_kept() {
+        let mut fleets = Fleets::default();
+        for (at_ms, needed) in [1, 1, 2, 2, 2, 1].into_iter().enumerate() {
+            fleets.fact(at_ms as u64, "demand_accepted", &needs(needed));
+        }
+        assert_eq!(fleets.said["f"].iter().map(|(at_ms, _)| *at_ms).collect::<Vec<_>>(), [0, 2, 5]);
+    }
+
+    #[test]
+    fn no_two_groups_have_one_name_and_a_type_is_known_by_all_of_its_name() {
+        let needed = |fleet: &str, needed: u64| of(fleet, "demand_accepted", json!({"needed": needed}));
+        let measured = json!([{"slot_type": "a100", "unit_us": 20}, {"slot_type": "t4", "unit_us": 70}]);
+        let found = between(&[
+            server("s", "a100"),
+            server("u", "a100-80gb"),
+            (1_000, declared("f", "by_demand", &["s/0", "u/0"])),
+            (1_000, needed("f", 2)),
+            (1_000, declared("f-2", "by_demand", &["s/1", "s/2"])),
+            (1_000, needed("f-2", 1)),
+            (2_000, needed("f", 0)),
+            (2_000, json!({"fact": "types_measured", "job": "j", "times": measured})),
+        ]);
+        let mut names: Vec<&str> = found.serving.iter().map(|of| of.name.as_str()).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!((names.len(), count), (3, 3), "{:?}", found.serving);
+        let unknown = found.left_out.iter().find(|what| what.starts_with("how fast slots of a100-80gb are"));
+        assert!(unknown.is_some(), "{:?}", found.left_out);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Ebb's own log as a recording: what `ebb log export` prints becomes jobs and demand that run again under another policy.
 //!
-//! A job's work is what it trained, from its first generation to its end, each stretch as fast as jobs of its kind were measured to be on as many members
-//! ([`SpeedTable`]); its duration is what that takes on its most slots. Where nothing was measured of any, workers are taken to be spread evenly. Jobs that failed or
+//! A job's work is what it trained from its first generation to its end, but for the times when nobody had its replica: each stretch as fast as jobs of its kind
+//! were measured to be on as many members with as large a batch ([`SpeedTable`]), on slots of its type; its duration is what that takes on its most slots. Where nothing was measured of any, workers are taken to be spread evenly. Jobs that failed or
 //! were cancelled are as long as they trained; those that never trained, and those that go on after the log's end, are left out and counted.
 //!
 //! Of a [`Window`] are the jobs that came within it, with all that they trained until their end, whenever that was; and those that were there when it began, with
@@ -214,7 +214,7 @@ fn ran(
     let (mut ran, mut untrained, mut unfinished) = (Vec::new(), 0, 0);
     for recorded in jobs {
         let Some(table) = known.get(recorded.speeds().0) else { continue };
-        match recorded.within(window, &table.curve(), &factor) {
+        match recorded.within(window, table, &factor) {
             Within::Outside => {}
             Within::Unfinished => unfinished += 1,
             Within::Untrained => untrained += 1,
@@ -258,7 +258,7 @@ impl Imported {
             never += usize::from(!table.is_measured());
             let reaches = table.reaches(job.min.unwrap_or(1), job.max.unwrap_or(job.workers));
             beyond += usize::from(table.is_measured() && !reaches);
-            let rate = table.curve().speed(job.workers).filter(|_| table.is_measured());
+            let rate = table.curve(1).speed(job.workers).filter(|_| table.is_measured());
             steps_ms.extend(rate.map(|rate| 1e3 / rate));
         }
         self.step_ms = median(steps_ms).map(|ms| (ms.round() as u64).max(1));
@@ -290,6 +290,10 @@ impl Imported {
             (self.unfinished, "jobs that go on"),
             (sum(|of| of.suspensions), "suspensions: who was suspended goes on"),
             (sum(|of| of.restarts), "that jobs went back to checkpoints: what they trained again is more work"),
+            (
+                sum(|of| of.guest.into()),
+                "that jobs were on guest slots: their time there counts as on a whole one, and what was measured of them there does not",
+            ),
             (sum(|of| of.gang.into()), "that whole programs make no steps: they are jobs as others"),
             (some(|of| of.any_type, self.mixed_types), "that some jobs may be on several types at once: none is"),
             (some(|of| of.profiled, self.profile), "that some jobs are measured before they settle: none is"),
@@ -474,9 +478,91 @@ mod tests {
         );
     }
 
+    fn active(generation: u64, step: u64) -> Value {
+        json!({"fact": "generation_active", "job": "a", "generation": generation, "step": step})
+    }
+
+    fn ends(step: u64) -> Value {
+        json!({"fact": "job_finished", "job": "a", "outcome": {"step": step}})
+    }
+
+    fn told(us: u64, stride: u64) -> Value {
+        json!({"fact": "throughput_measured", "job": "a", "members": 1, "step_us": us, "stride": stride})
+    }
+
+    #[test]
+    fn a_restart_ends_a_stretch_and_no_pace_is_measured_over_it() {
+        let found = imported(&[
+            (0, vec![accepted("a", 1, 1), planned("a", 1), proposed("a", 1, 1), active(1, 0)]),
+            (4_000, vec![of("job_restarted", "a")]),
+            (34_000, vec![proposed("a", 2, 1), active(2, 100)]),
+            (36_000, vec![ends(110)]),
+        ]);
+        assert_eq!(found.jobs[0].work, Work::Seconds(6.0));
+        assert!(found.tables.is_empty(), "{:?}", found.tables);
+    }
+
+    #[test]
+    fn work_is_by_the_speed_with_the_batch_that_there_was() {
+        let mut batched = accepted("a", 1, 1);
+        batched["spec"]["batch_size"] = json!(8);
+        batched["spec"]["batch_range"] = json!({"max": 32, "learning_rate_rule": "linear"});
+        let strided = |generation: u64, stride: u64| {
+            let mut proposed = proposed("a", generation, 1);
+            proposed["proposal"]["stride"] = json!(stride);
+            proposed
+        };
+        let found = imported(&[
+            (0, vec![batched, planned("a", 1), proposed("a", 1, 1), active(1, 0), told(100_000, 1)]),
+            (10_000, vec![strided(2, 2), active(2, 100), told(125_000, 2)]),
+            (20_000, vec![strided(3, 4), active(3, 260)]),
+            (30_000, vec![ends(400)]),
+        ]);
+        // Ten steps a second, eight updates of two, and of four nothing was measured.
+        assert_eq!(found.jobs[0].work, Work::Seconds(10.0 + 16.0 + 10.0));
+    }
+
+    /// A server of each of two types, of which the second is three times as fast; the slots of the first are devices.
+    fn two_types() -> Vec<Value> {
+        let server = |name: &str, slot_type: &str, devices: &[&str]| json!({"fact": "agent_joined", "server": name, "slots": 2, "slot_type": slot_type, "devices": devices});
+        let times = json!([{"slot_type": "t4", "unit_us": 9_000}, {"slot_type": "v100", "unit_us": 3_000}]);
+        let measured = json!({"fact": "types_measured", "job": "b", "times": times});
+        vec![server("s", "t4", &["a", "b"]), server("u", "v100", &[]), measured]
+    }
+
+    fn on(slot: &str) -> Value {
+        json!({"fact": "plan_adopted", "job": "a", "slots": [slot]})
+    }
+
+    #[test]
+    fn a_stretch_is_of_the_type_that_its_members_are_on() {
+        let found = imported(&[
+            (0, two_types()),
+            (0, vec![accepted("a", 1, 1), on("s/0"), proposed("a", 1, 1), active(1, 0)]),
+            (8_000, vec![on("u/0")]),
+            (9_000, vec![proposed("a", 2, 1)]),
+            (10_000, vec![active(2, 1)]),
+            (20_000, vec![on("s/0-guest"), proposed("a", 3, 1), active(3, 2)]),
+            (30_000, vec![ends(3)]),
+        ]);
+        let Work::Seconds(seconds) = found.jobs[0].work else { panic!("{:?}", found.jobs) };
+        assert!((seconds - (3.33 + 10.0 + 3.33)).abs() < 1e-6, "{seconds}");
+    }
+
+    #[test]
+    fn what_was_measured_on_guest_slots_is_in_no_table_and_that_is_said() {
+        let found = |slot: &str| {
+            let begins = vec![accepted("a", 1, 1), on(slot), proposed("a", 1, 1), active(1, 0)];
+            imported(&[(0, two_types()), (0, begins), (5_000, vec![told(100_000, 1)]), (10_000, vec![ends(100)])])
+        };
+        let (whole, guest) = (found("s/0"), found("s/0-guest"));
+        let says = |found: &Imported| found.left_out.iter().any(|what| what.contains("guest") && what.ends_with("(1)"));
+        assert_eq!((whole.tables.len(), says(&whole)), (1, false), "{:?}", whole.left_out);
+        assert_eq!((guest.tables.len(), says(&guest)), (0, true), "{:?}", guest.left_out);
+    }
+
     #[test]
     fn without_a_measured_speed_there_is_no_table_but_the_pace_of_a_membership_is_one() {
-        let ends = |step: u64| json!({"fact": "job_finished", "job": "a", "outcome": {"step": step}});
         let began = json!({"fact": "generation_active", "job": "a", "generation": 1, "step": 10});
         let log = |step: u64| {
             let begins = vec![accepted("a", 2, 2), planned("a", 2), proposed("a", 1, 2), began.clone()];

@@ -72,9 +72,13 @@ impl SpeedTable {
         Self { name: String::new(), samples: kind.samples, rates, measured }
     }
 
-    /// How fast steps are by slots.
-    pub(super) fn curve(&self) -> Curve {
-        Curve::Measured(self.rates.get(&1).into_iter().flatten().map(|(slots, rate)| (*slots, *rate)).collect())
+    /// Steps in a second by slots where an update takes so many; as many as single ones where such updates were not measured.
+    pub(super) fn curve(&self, stride: u16) -> Curve {
+        let known = self.rates.get_key_value(&stride).or_else(|| self.rates.first_key_value());
+        let points = known
+            .into_iter()
+            .flat_map(|(steps, of)| of.iter().map(|(slots, rate)| (*slots, *rate * f64::from(*steps))));
+        Curve::Measured(points.collect())
     }
 
     /// The same under a name.
@@ -171,7 +175,7 @@ mod tests {
         let mut read = Tables::default();
         read.add("a", &made.csv()).unwrap();
         let given = read.give(Some("a"), Some(32), 4, 0, 0);
-        assert_eq!((&given.curve, given.named, given.other_batch), (&made.curve(), true, false));
+        assert_eq!((&given.curve, given.named, given.other_batch), (&made.curve(1), true, false));
         assert_eq!(given.curve.speed(3), Some(2.5 + 2.5 * 2.0 / 3.0));
     }
 
