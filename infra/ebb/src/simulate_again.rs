@@ -23,7 +23,7 @@ Examples:
   ebb simulate again report
 
 It prints what the run printed, but for the figures marked with *. Where files are named relatively, it has to be called from where the run was. Exits
-with 1 if the figures are others than they were: another build of Ebb made them; with 2 if a file is not what it was.";
+with 1 if the figures are others than they were: another build of Ebb made them; with 2 if a file is not what it was, or is missing.";
 
 /// Arguments of `ebb simulate again`.
 #[derive(Debug, Clone, Args)]
@@ -62,20 +62,44 @@ pub fn again(args: &AgainArgs, output: Output) -> Result<ExitCode, Failure> {
         serde_json::from_str(&Files::default().text(&file)?).map_err(|error| no_run(error.to_string()))?;
     let line = ["run".to_owned()].into_iter().chain(written.arguments);
     let line = Line::try_parse_from(line).map_err(|error| no_run(error.to_string()))?;
+    Files::are_there(&written.inputs)?;
     let (document, code) = run_of(&line.run, &args.report, output, Some(&written.inputs))?;
     let others = others(&written.policies, &document);
-    others.iter().for_each(|other| advise(format!("{other} as {shown} has it: another build of Ebb made that")));
+    others.iter().for_each(|other| advise(format!("{other}; {shown} is of another build of Ebb")));
     Ok(if others.is_empty() { code } else { ExitCode::from(exit_code::FAILED) })
 }
 
-/// Figures that are not what they were; the first of each policy says enough.
+/// What is not what it was: which policies were run, or of each the first figure that is another, which says enough.
 fn others(before: &[Map<String, Value>], document: &Value) -> Vec<String> {
     // Over the same text, so that both are read alike.
     let now: Vec<Map<String, Value>> = serde_json::from_str(&document["policies"].to_string()).unwrap_or_default();
+    let name = |of: &Map<String, Value>| of.get("policy").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let names = |of: &[Map<String, Value>]| of.iter().map(name).collect::<Vec<_>>();
+    let (were, are) = (names(before), names(&now));
+    if were != are {
+        return vec![format!("it ran {}, and not {}", are.join(", "), were.join(", "))];
+    }
     let other = |(before, now): (&Map<String, Value>, &Map<String, Value>)| {
         let (key, was) = before.iter().find(|(key, was)| !is_measured(key) && now.get(*key) != Some(*was))?;
-        let is = now.get(key).unwrap_or(&Value::Null);
-        Some(format!("{}: {key} is {is}, and not {was}", now["policy"].as_str().unwrap_or_default()))
+        Some(format!("{}: {key} is {}, and not {was}", name(now), now.get(key).unwrap_or(&Value::Null)))
     };
     before.iter().zip(&now).filter_map(other).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn other_policies_are_a_difference_and_so_are_other_figures_but_for_the_clocks() {
+        let (fifo, afs) = (json!({"policy": "fifo", "jobs": 1, "wall_s": 3.0}), json!({"policy": "afs", "jobs": 2}));
+        let before: Vec<Map<String, Value>> = serde_json::from_value(json!([fifo, afs])).unwrap();
+        let found = |policies: Value| others(&before, &json!({"policies": policies}));
+        assert!(found(json!([{"policy": "fifo", "jobs": 1, "wall_s": 4.0}, afs])).is_empty());
+        assert_eq!(found(json!([fifo])), ["it ran fifo, and not fifo, afs"]);
+        assert_eq!(found(json!([fifo, afs, {"policy": "ebb"}])), ["it ran fifo, afs, ebb, and not fifo, afs"]);
+        assert_eq!(found(json!([{"policy": "fifo", "jobs": 7}, afs])), ["fifo: jobs is 7, and not 1"]);
+    }
 }

@@ -28,6 +28,14 @@ impl Files {
         &self.digests
     }
 
+    /// That none of the files that were read before is missing.
+    pub(crate) fn are_there(before: &BTreeMap<String, Digest>) -> Result<(), Failure> {
+        let Some(name) = before.keys().find(|name| !Path::new(name).exists()) else { return Ok(()) };
+        Err(Failure::Usage(format!(
+            "{name} is missing; expected it where it was, seen from here, or `ebb simulate run` for what there is now"
+        )))
+    }
+
     /// That they are the files that were read before, as they were then.
     pub(crate) fn must_be(&self, before: &BTreeMap<String, Digest>) -> Result<(), Failure> {
         let is_other = |name: &&String| self.digests.get(*name) != before.get(*name);

@@ -17,7 +17,7 @@ use loadtest_simulate::costs::REPLICA_MB;
 use loadtest_simulate::questions::{GROWTH_MAX, coming, keeping, lending};
 use loadtest_simulate::setup::{Notes, Shape, jobs};
 use loadtest_simulate::sharing::Sharing;
-use loadtest_simulate::slice::{between, scaled};
+use loadtest_simulate::slice::{JOBS_MAX, between, scaled, times_max};
 use loadtest_simulate::{
     Cluster, Costs, Deadlines, Demand, Failures, Format, Generator, Group, Information, Setup, TraceJob, Work, trace,
 };
@@ -276,6 +276,7 @@ pub(crate) fn setup(
         None => trace::parse(&files.text(source)?, args.jobs_format).map_err(|error| unusable(source, &error))?,
     };
     let trace = part(args, trace, source)?;
+    scalable(args.scale, trace.len())?;
     let tables = args.tables.as_deref().map(|folder| files.tables(folder)).transpose()?.unwrap_or_default();
     let costs = rules.costs;
     let made = jobs(&trace, &tables, &rules.shape(args), &costs, seed);
@@ -318,15 +319,24 @@ pub(crate) fn setup(
         Some(slots) => lending(setup, slots),
         None => setup,
     };
-    let setup = coming(setup, args.scale);
-    if setup.jobs.is_empty() && !trace.is_empty() {
-        let (scale, jobs) = (args.scale, trace.len());
+    Ok((coming(setup, args.scale), notes, scaled(trace, args.scale)))
+}
+
+/// That so many times as many as these jobs are some, and no more than are simulated.
+fn scalable(times: f64, jobs: usize) -> Result<(), Failure> {
+    let most = times_max(jobs);
+    if times > most {
         return Err(Failure::Usage(format!(
-            "--scale: {scale} leaves none of {jobs} jobs; expected {} or more",
-            1.0 / jobs as f64
+            "--scale: {times} would be {times} times {jobs} jobs, more than {JOBS_MAX}; expected {most} at most"
         )));
     }
-    Ok((setup, notes, scaled(trace, args.scale)))
+    if times * (jobs as f64) < 1.0 && jobs > 0 {
+        // Three digits, rounded up: of what 1 ÷ 49 is to a machine 49 times are less than 1.
+        let digits = 10_f64.powi(jobs.ilog10() as i32 + 3);
+        let least = (digits / jobs as f64).ceil() / digits;
+        return Err(Failure::Usage(format!("--scale: {times} leaves none of {jobs} jobs; expected {least} or more")));
+    }
+    Ok(())
 }
 
 /// The jobs of a recording that are left of it.
@@ -505,6 +515,22 @@ mod tests {
         assert_eq!(read("a").unwrap().points[0].value, 1.0);
         std::fs::remove_file(&file).unwrap();
         assert_eq!(read("b").unwrap().points[0].value, 2.0);
+    }
+
+    #[test]
+    fn a_scale_that_is_refused_names_one_that_is_not() {
+        let refused = |times: f64, jobs: usize| scalable(times, jobs).unwrap_err().to_string();
+        assert_eq!(refused(0.02, 49), "--scale: 0.02 leaves none of 49 jobs; expected 0.0205 or more");
+        let expected =
+            |said: String| said.split("expected ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+        for jobs in (1..2_000).chain([60_000, 999_999, 1_000_000]) {
+            let least: f64 = expected(refused(0.5 / jobs as f64, jobs));
+            assert!(scalable(least, jobs).is_ok() && scaled(vec![(); jobs], least).len() == 1, "{least} of {jobs}");
+        }
+        let said = refused(100.0, 50_000);
+        assert_eq!(said, "--scale: 100 would be 100 times 50000 jobs, more than 1000000; expected 20 at most");
+        assert!(scalable(expected(said), 50_000).is_ok());
+        assert!(scalable(1.0, 2_000_000).is_ok(), "nothing is made of what was recorded");
     }
 
     #[test]

@@ -16,6 +16,15 @@ pub fn between(mut recorded: Vec<TraceJob>, from_ms: u64, to_ms: Option<u64>) ->
     recorded
 }
 
+/// Most jobs that are made of those of a recording: ten times as many as the largest public one has.
+pub const JOBS_MAX: usize = 1_000_000;
+
+/// How many times as many as so many jobs may come at most. All that were recorded may.
+#[must_use]
+pub fn times_max(jobs: usize) -> f64 {
+    ((JOBS_MAX as f64 / jobs.max(1) as f64 * 1e3).floor() / 1e3).max(1.0)
+}
+
 /// So many times as many, evenly: of those at places 0, 1, 2 and so on the one at n is there ⌊(n + 1) × times⌋ − ⌊n × times⌋ times.
 #[must_use]
 pub fn scaled<T: Clone>(of: Vec<T>, times: f64) -> Vec<T> {
@@ -85,6 +94,13 @@ mod tests {
         assert_eq!(scaled(vec![0, 1, 2], 1.5), [0, 1, 1, 2]);
         assert_eq!(scaled(vec![0, 1], 3.0), [0, 0, 0, 1, 1, 1]);
         assert_eq!(scaled((0..1_000).collect(), 1.0), (0..1_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn as_many_as_fit_come_and_all_that_were_recorded() {
+        assert_eq!([50_000, 300_000, 2_000_000].map(times_max), [20.0, 3.333, 1.0]);
+        let fit = |jobs: usize| (jobs as f64 * times_max(jobs)).floor() as usize;
+        assert!((1..=JOBS_MAX).step_by(997).all(|jobs| fit(jobs) <= JOBS_MAX));
     }
 
     #[test]

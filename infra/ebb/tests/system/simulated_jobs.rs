@@ -167,6 +167,9 @@ fn a_run_is_made_again_of_what_it_wrote_as_long_as_its_files_are_what_they_were(
     fs::write(&jobs, fs::read_to_string(&jobs).unwrap() + "late,30000,60,1\n").unwrap();
     let complaint = said(&["simulate", "again", &folder], 2).1;
     assert!(complaint.contains(&format!("{jobs} is not what it was: the digest of its text is ")), "{complaint}");
+    fs::remove_file(&jobs).unwrap();
+    let complaint = said(&["simulate", "again", &folder], 2).1;
+    assert!(complaint.contains(&format!("{jobs} is missing")), "{complaint}");
     let complaint = said(&["simulate", "again", "docs/cli.md"], 2).1;
     assert!(complaint.contains("docs/cli.md is of no run"), "{complaint}");
 }

@@ -9,7 +9,7 @@ pub use answer::{Answer, Ran, answer};
 
 use crate::cluster::{Cluster, Group};
 use crate::setup::{Demand, Setup};
-use crate::slice::scaled;
+use crate::slice::{JOBS_MAX, scaled, times_max};
 use std::collections::BTreeSet;
 
 /// What can be asked.
@@ -46,6 +46,16 @@ pub enum QuestionError {
         at: f64,
         /// What would be right.
         expected: &'static str,
+    },
+    /// More jobs than are simulated.
+    #[error("--at: {at} would be {at} times {jobs} jobs, more than {JOBS_MAX}; expected {most} at most")]
+    TooMany {
+        /// As it was given.
+        at: f64,
+        /// As many as there are.
+        jobs: usize,
+        /// What would be right.
+        most: f64,
     },
 }
 
@@ -160,6 +170,10 @@ fn growth(setup: &Setup, at: &[f64]) -> Result<Vec<Case>, QuestionError> {
     for times in if at.is_empty() { &GROWTH } else { at }.iter().copied() {
         if !(times > 0.0 && times <= GROWTH_MAX) {
             return Err(QuestionError::At { at: times, expected: "how many times as much is needed, up to 100" });
+        }
+        let (jobs, most) = (setup.jobs.len(), times_max(setup.jobs.len()));
+        if times > most {
+            return Err(QuestionError::TooMany { at: times, jobs, most });
         }
         let all = [("fleets", times, 1.0), ("jobs", 1.0, times), ("both", times, times)];
         let some = all.into_iter().filter(|(what, ..)| *what == "jobs" || setup.inference.slots_total() > 0);
@@ -302,5 +316,9 @@ mod tests {
         assert!(error(Question::Savings, &alone, &[]).contains("one policy"));
         assert!(error(Question::Headroom, &setup(), &[12.0]).starts_with("--at: 12 makes no sense"));
         assert!(error(Question::Growth, &setup(), &[-1.0]).contains("how many times"));
+        let large = Setup { jobs: vec![setup().jobs.remove(0); JOBS_MAX / 8], ..setup() };
+        assert!(Question::Growth.cases(&large, &["ebb"], &[8.0]).is_ok());
+        let said = error(Question::Growth, &large, &[8.1]);
+        assert_eq!(said, "--at: 8.1 would be 8.1 times 125000 jobs, more than 1000000; expected 8 at most");
     }
 }
