@@ -118,10 +118,16 @@ fn documentation_tests(text: &str) -> impl Iterator<Item = usize> + '_ {
         Some((at + 1, said.trim().strip_prefix("```")?))
     });
     // Every second one ends a block.
-    comments
-        .step_by(2)
-        .filter(|(_, language)| matches!(*language, "" | "rust" | "no_run" | "should_panic"))
-        .map(|(line, _)| line)
+    comments.step_by(2).filter(|(_, words)| is_rust(words)).map(|(line, _)| line)
+}
+
+/// Whether rustdoc compiles a block with these words behind its fence: the first is Rust's name or one of rustdoc's, and none says that it is left alone.
+fn is_rust(words: &str) -> bool {
+    let mut words = words.split([',', ' ']);
+    let of_rustdoc = |word: &str| {
+        matches!(word, "" | "rust" | "no_run" | "should_panic" | "compile_fail") || word.starts_with("edition")
+    };
+    words.next().is_some_and(of_rustdoc) && words.all(|word| word != "ignore")
 }
 
 /// A doc comment of one word says no more than the name below it. One in backticks shows a form, which no name does.
@@ -156,6 +162,17 @@ mod tests {
         let named = "//! a\n//! ```text\n//! x\n//! ```\n";
         assert_eq!(documentation_tests(named).count(), 0);
         assert!(documentation_tests(&format!("{named}/// ```\n/// y()\n/// ```\n")).eq([5]));
+        for compiled in
+            ["rust", "no_run", "rust,no_run", "compile_fail,E0502", "edition2021", "should_panic, edition2024"]
+        {
+            assert!(
+                documentation_tests(&format!("{named}/// ```{compiled}\n/// y()\n/// ```\n")).eq([5]),
+                "{compiled}"
+            );
+        }
+        for other in ["text", "json,no_run", "ignore", "rust,ignore", "sh"] {
+            assert!(!is_rust(other), "{other}");
+        }
     }
 
     #[test]
