@@ -1,8 +1,9 @@
 //! Prints how long decisions take on a large cell: 10,000 slots, 2,000 running and 10,000 waiting jobs; and how long it takes to
 //! give back all the idle slots of one large fleet.
 //!
-//! `cargo run --release -p controller-core --example scale [-- POLICY]`; with `all` in its place a row for each policy, also on a cell of 400 slots; with
-//! `forecast` a row for each way to lend, where fleets have three days behind them.
+//! `cargo run --release -p loadtest-simulate --example scale [-- POLICY]`; with `all` in its place a row for each policy, also on a cell of 400 slots; with
+//! `forecast` a row for each way to lend, where fleets have three days behind them; with `growth FILE.svg` a row for each policy over cells from 400 to 20,000 slots, and
+//! a picture of it.
 //! Targets: a plan p99 ≤ 50 ms under `ebb`, a reclaim ≤ 5 ms, a plan of `ibm-dp` for 400 slots ≤ 2 ms.
 #![allow(clippy::unwrap_used)]
 
@@ -16,6 +17,7 @@ use events_schema::fact::Fact;
 use events_schema::job::JobSpec;
 use events_schema::report::{Report, ReportRecord};
 use events_schema::{Cell, CommandId, DatasetName, Digest, FleetId, JobId, ServerId, SlotId, Step, TenantId, TimeMs};
+use loadtest_simulate::report::{Axis, Figure, Line, Panel, Plot, Scale, Style};
 use std::time::{Duration, Instant};
 
 const SLOTS: u16 = 8;
@@ -32,8 +34,21 @@ struct Size {
     jobs: u32,
 }
 
-const LARGE: Size = Size { servers: 1_250, fleets: 50, running: 2_000, jobs: 12_000 };
-const SMALL: Size = Size { servers: 50, fleets: 2, running: 80, jobs: 480 };
+const LARGE: Size = Size::of_fleets(50);
+const SMALL: Size = Size::of_fleets(2);
+/// Fleets of the cells over which growth is shown: 400, 1,000, 2,000, 4,000, 10,000 and 20,000 slots.
+const GROWTH: [u16; 6] = [2, 5, 10, 20, 50, 100];
+
+impl Size {
+    /// As `LARGE` is, of so many fleets.
+    const fn of_fleets(fleets: u16) -> Self {
+        Self { servers: 25 * fleets, fleets, running: 40 * fleets as u32, jobs: 240 * fleets as u32 }
+    }
+
+    fn slots(self) -> u32 {
+        u32::from(self.servers) * u32::from(SLOTS)
+    }
+}
 
 struct Cluster {
     state: State,
@@ -197,6 +212,8 @@ fn reclaim_idle(slots: u16) {
 struct Times {
     begun: Begun,
     calm: Vec<Duration>,
+    /// Facts that all of these plans decided.
+    calm_facts: usize,
     settled: Vec<Duration>,
     reclaims: Vec<Duration>,
     checks: Vec<Duration>,
@@ -259,18 +276,27 @@ fn begin(c: &mut Cluster, size: Size, lasts: bool) -> Begun {
 }
 
 fn ticks(c: &mut Cluster, count: u32, pause_ms: u64) -> Vec<Duration> {
+    counted_ticks(c, count, pause_ms).1
+}
+
+/// The same, with how many facts were decided.
+fn counted_ticks(c: &mut Cluster, count: u32, pause_ms: u64) -> (usize, Vec<Duration>) {
+    let mut decided = 0;
     let tick = |_| {
         c.at = c.at.plus_ms(pause_ms);
-        c.input(&Input::Tick).1
+        let (facts, took) = c.input(&Input::Tick);
+        decided += facts.len();
+        took
     };
-    (0..count).map(tick).collect()
+    let times = (0..count).map(tick).collect();
+    (decided, times)
 }
 
 /// A cell on which as many jobs run as there is room for, and all others wait.
 fn of_cell(policy: &str, size: Size) -> (Cluster, Times) {
     let mut c = declared(known(policy), size.servers, size.fleets);
     let begun = begin(&mut c, size, false);
-    let (calm, settled) = (ticks(&mut c, 50, 1), ticks(&mut c, 1, 10_000));
+    let ((calm_facts, calm), settled) = (counted_ticks(&mut c, 50, 1), ticks(&mut c, 1, 10_000));
     let (mut reclaims, mut checks) = (Vec::new(), Vec::new());
     for fleet in 0..size.fleets {
         let before = c.state.clone();
@@ -281,7 +307,7 @@ fn of_cell(policy: &str, size: Size) -> (Cluster, Times) {
         checks.push(start.elapsed());
     }
     let [calm, settled, reclaims, checks] = [calm, settled, reclaims, checks].map(sorted);
-    (c, Times { begun, calm, settled, reclaims, checks })
+    (c, Times { begun, calm, calm_facts, settled, reclaims, checks })
 }
 
 fn show_all() {
@@ -300,6 +326,55 @@ fn show_all() {
             plan_ms(99),
             ms_at(&small.calm, 99)
         );
+    }
+}
+
+/// Points between others, so that a line whose values hold until the next rises evenly between logarithmic axes.
+fn sloped(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    const STEPS: i32 = 24;
+    let between = |pair: &[(f64, f64)]| {
+        let ((x, y), (to_x, to_y)) = (pair[0], pair[1]);
+        let at = move |step: i32| f64::from(step) / f64::from(STEPS);
+        (0..STEPS).map(move |step| (x * (to_x / x).powf(at(step)), y * (to_y / y).powf(at(step))))
+    };
+    points.windows(2).flat_map(between).chain(points.last().copied()).collect()
+}
+
+/// How plans and reclaims of each policy grow with the cell; the picture of it.
+fn show_growth() -> Figure {
+    let sizes = GROWTH.map(Size::of_fleets);
+    let slots = sizes.map(|size| format!(" {} |", size.slots())).concat();
+    println!(
+        "| policy, p99 in ms of a plan, of a reclaim |{slots} facts of idle plans |\n|{}",
+        " --- |".repeat(GROWTH.len() + 2)
+    );
+    let (mut plans, mut reclaims, mut legend) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, policy) in POLICY_NAMES.into_iter().enumerate() {
+        let of = sizes.map(|size| of_cell(policy, size).1);
+        let p99s = |of: &Times| (ms_at(&of.calm, 99), ms_at(&of.reclaims, 99));
+        let cells: String = of.iter().map(p99s).map(|(plan, reclaim)| format!(" {plan:.2}, {reclaim:.2} |")).collect();
+        println!("| `{policy}` |{cells} {} |", of.iter().map(|of| of.calm_facts).sum::<usize>());
+        let style = Style::nth(place);
+        let line = |value: fn((f64, f64)) -> f64| {
+            let points = sizes.iter().zip(&of).map(|(size, of)| (f64::from(size.slots()), value(p99s(of))));
+            Line { style, points: sloped(&points.collect::<Vec<_>>()) }
+        };
+        plans.push(line(|(plan, _)| plan));
+        reclaims.push(line(|(_, reclaim)| reclaim));
+        legend.push((style, policy.to_owned()));
+    }
+    let panel = |title: &str, lines: Vec<Line>| {
+        let up = Axis { label: "p99, ms".to_owned(), scale: Scale::powers(0.01, 100.0) };
+        let across = Axis { label: "slots".to_owned(), scale: Scale::powers(100.0, 100_000.0) };
+        Panel { title: title.to_owned(), plot: Plot::Lines { height: 260.0, across, up, lines } }
+    };
+    Figure {
+        name: "scale",
+        title: "How decisions grow with the cell",
+        about: "A job runs on five slots in the mean, and five wait for each that runs; a fleet has 200 slots, and a reclaim takes 50 of them.".to_owned(),
+        legend,
+        columns: 2,
+        panels: vec![panel("A plan over a cell in which nothing has changed", plans), panel("A reclaim of 50 slots in use", reclaims)],
     }
 }
 
@@ -391,6 +466,11 @@ fn show_lending() {
 fn main() {
     if std::env::args().nth(1).as_deref() == Some("forecast") {
         show_lending();
+        return;
+    }
+    if std::env::args().nth(1).as_deref() == Some("growth") {
+        let file = std::env::args().nth(2).expect("the file of the picture");
+        std::fs::write(&file, show_growth().file()).unwrap();
         return;
     }
     [1_024, 4_096, 8_192].into_iter().for_each(reclaim_idle);

@@ -14,13 +14,14 @@ mod pictures;
 mod scale;
 mod series;
 
+pub use figure::{Axis, Figure, Line, Panel, Plot, Style};
 pub use lives::{LIVES_MAX, Life};
 pub use page::{MARK, unfinished};
+pub use scale::Scale;
 pub use series::{MOMENTS_MAX, Moment};
 
 use crate::outcome::{JOBS_HEADER, Outcome, is_measured};
 use crate::setup::Setup;
-use figure::Figure;
 use page::Page;
 use serde_json::{Value, json};
 use std::fmt::Write;
