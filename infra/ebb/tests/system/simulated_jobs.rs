@@ -313,3 +313,16 @@ fn scenarios_of_papers_are_listed_with_what_is_free_in_them() {
     assert_eq!(listed, names.lines().collect::<Vec<_>>());
     assert!(said(&["ibm-table3"]).lines().skip(1).all(|line| line.contains("free: ")));
 }
+
+/// The recordings are their authors'; docs/simulator.md says what they are.
+#[test]
+#[ignore = "EBB_TEST_RECORDINGS has to name the folder of recordings"]
+fn the_four_means_of_another_simulator_come_out_within_half_a_percent() {
+    let recordings = std::env::var("EBB_TEST_RECORDINGS").expect("EBB_TEST_RECORDINGS is not set");
+    let output = ebb(&["simulate", "papers", "pollux-peer", "--data", &recordings, "-o", "json"]);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = said["scenarios"][0]["rows"].as_array().unwrap();
+    let means = rows.iter().filter(|row| row["figure"] == "mean completion" && row["paper"].is_number());
+    let ratios: Vec<f64> = means.map(|row| row["ratio"].as_f64().unwrap()).collect();
+    assert!(ratios.len() == 4 && ratios.iter().all(|ratio| (ratio - 1.0).abs() <= 0.005), "{ratios:?}");
+}
