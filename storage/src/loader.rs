@@ -21,7 +21,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -96,7 +95,6 @@ struct Shared {
     blocks_read: AtomicU64,
     samples_delivered: AtomicU64,
     waited_us: AtomicU64,
-    runtime: Handle,
 }
 
 struct AbortOnDrop(JoinHandle<()>);
@@ -153,7 +151,6 @@ impl Loader {
             blocks_read: AtomicU64::new(0),
             samples_delivered: AtomicU64::new(0),
             waited_us: AtomicU64::new(0),
-            runtime: Handle::current(),
         });
         let (wanted, seen) = watch::channel(Wanted::default());
         let making = tokio::spawn(make_ahead(Arc::clone(&shared), seen.clone()));
@@ -195,11 +192,6 @@ impl Loader {
         };
         shared.samples_delivered.fetch_add(samples.len() as u64, Ordering::Relaxed);
         Ok(samples)
-    }
-
-    /// The same from a thread outside the runtime. Never call it on one of the runtime's own threads: it would wait for itself.
-    pub fn samples_blocking(&self, rank: Rank, step: Step) -> Result<Samples, DataError> {
-        self.shared.runtime.block_on(self.samples(rank, step))
     }
 
     /// Announces that these ranks will read so many updates from a step on, each of so many steps at the most; their blocks are read in the background, as far as the

@@ -135,10 +135,6 @@ async fn announced_steps_are_read_ahead() {
     loader.samples(Rank(0), Step(3)).await.unwrap();
     loader.samples(Rank(1), Step(24)).await.unwrap();
     assert_eq!(faulty.reads.load(Ordering::Relaxed), reads, "everything was in memory");
-    let other = loader.clone();
-    let blocking =
-        tokio::task::spawn_blocking(move || other.samples_blocking(Rank(0), Step(3))).await.unwrap().unwrap();
-    assert_eq!(blocking, loader.samples(Rank(0), Step(3)).await.unwrap());
 }
 
 /// An update of several steps reads them all at once: with a number of steps ahead, nothing would be ready for the next one.

@@ -5,6 +5,7 @@
 
 use crate::ahead::{Ahead, Ready};
 use crate::buffers::Buffer;
+use crate::meanwhile::Listen;
 use crate::program::{Program, ProgramError};
 use crate::workload::{Rows, View, Workload};
 use events_schema::stride::Stride;
@@ -22,7 +23,7 @@ impl Program {
         (from, stride): (Step, Stride),
         view: View<'_>,
         gradient: &mut Buffer,
-        mut on_part: Option<OnPart<'_>>,
+        (mut on_part, listen): (Option<OnPart<'_>>, Listen<'_>),
     ) -> Result<Sums, ProgramError> {
         let mut sums = Sums::default();
         let Workload::Torch(torch) = &self.workload else { return Err(ProgramError::NoTorch) };
@@ -31,7 +32,7 @@ impl Program {
         for step in (from.0..end.0).map(Step) {
             let addend = Addend { step, first: step == from, last: step.next() == end };
             let on_part = on_part.take_if(|_| addend.last);
-            let of_step = self.add_gradient((workers, addend), view, into, on_part)?;
+            let of_step = self.add_gradient((workers, addend), view, into, (on_part, listen))?;
             (sums.weight, sums.loss) = (sums.weight + of_step.weight, sums.loss + of_step.loss);
         }
         if let Some(mapped) = mapped {
@@ -45,13 +46,14 @@ impl Program {
         (workers, addend): (&[Rank], Addend),
         view: View<'_>,
         gradient: &mut Buffer,
-        on_part: Option<OnPart<'_>>,
+        (on_part, listen): (Option<OnPart<'_>>, Listen<'_>),
     ) -> Result<Sums, ProgramError> {
         let asked = Instant::now();
         // Held until the gradient is there: then its place is free for another.
-        let ready = self.ready(workers, addend.step)?;
+        let ready = self.ready(workers, addend.step, listen)?;
         let loader = self.training.as_ref().filter(|_| ready.is_none());
-        let samples = loader.map(|loader| self.samples_of(loader, workers, (addend.step, Stride::ONE))).transpose()?;
+        let at = (addend.step, Stride::ONE);
+        let samples = loader.map(|loader| self.samples_of(loader, workers, at, listen)).transpose()?;
         if self.ahead.is_some() {
             self.batches_waited += asked.elapsed();
         }
@@ -65,8 +67,8 @@ impl Program {
     }
 
     /// The batch that was made ahead, if one was; whoever has none reads by himself, and meets what was in the way. Waiting for it is waiting for the store.
-    fn ready(&mut self, workers: &[Rank], step: Step) -> Result<Option<Ready>, ProgramError> {
+    fn ready(&mut self, workers: &[Rank], step: Step, listen: Listen<'_>) -> Result<Option<Ready>, ProgramError> {
         let Some(ahead) = &mut self.ahead else { return Ok(None) };
-        Ok(self.patience.ask(|| Ok::<_, DataError>(ahead.take(workers, step)), |_| false)?)
+        Ok(self.patience.ask(|| Ok::<_, DataError>(ahead.take(workers, step, listen)), |_| false)?)
     }
 }

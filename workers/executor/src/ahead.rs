@@ -2,6 +2,8 @@
 //! gathered and put where Python finds them. A step then waits only where the source is slower, and Python is told what lies ready for the next one.
 //! What a batch holds never depends on it.
 
+use crate::meanwhile::Listen;
+use crate::store_wait::listening;
 use events_schema::{Rank, Step};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,8 +89,9 @@ impl Ahead {
         self.making = Some(Making { turns, next, seen: None, ready, task });
     }
 
-    /// The batch of these ranks and this step, once it is made. None if nobody foresaw it, or if it could not be made: it has to be read now.
-    pub fn take(&mut self, ranks: &[Rank], step: Step) -> Option<Ready> {
+    /// The batch of these ranks and this step, once it is made; `listen` is told that this takes long. None if nobody foresaw it, or if it could not be made: it has
+    /// to be read now.
+    pub fn take(&mut self, ranks: &[Rank], step: Step, listen: Listen<'_>) -> Option<Ready> {
         let making = self.making.as_ref()?;
         let place = making.turns.iter().position(|known| known == ranks)?;
         if making.next != (place, step) {
@@ -97,7 +100,8 @@ impl Ahead {
         }
         let making = self.making.as_mut()?;
         making.next = after(making.turns.len(), making.next);
-        let ready = making.seen.take().or_else(|| making.ready.blocking_recv());
+        let lies_ready = making.seen.take().or_else(|| making.ready.try_recv().ok());
+        let ready = lies_ready.or_else(|| listening(&self.runtime, making.ready.recv(), listen));
         if ready.is_none() {
             self.making = None;
         }
@@ -188,6 +192,7 @@ mod tests {
     use object_store::ObjectStore;
     use object_store::memory::InMemory;
     use serde_json::json;
+    use std::cell::Cell;
     use std::fs::File;
     use std::os::unix::fs::FileExt;
     use storage::LoaderLimits;
@@ -231,7 +236,7 @@ mod tests {
         }
 
         fn take(&mut self, rank: u16, step: u64) -> Option<Ready> {
-            self.ahead.take(&[Rank(rank)], Step(step))
+            self.ahead.take(&[Rank(rank)], Step(step), &|| {})
         }
 
         fn takes(&mut self, rank: u16, step: u64) {
@@ -240,7 +245,7 @@ mod tests {
 
         /// Takes a batch that was made ahead; it is the one that is made when it is asked for.
         fn takes_together(&mut self, ranks: &[Rank], step: u64) {
-            let ready = self.ahead.take(ranks, Step(step)).expect("foreseen");
+            let ready = self.ahead.take(ranks, Step(step), &|| {}).expect("foreseen");
             let (file, memory) = memory();
             let read = |rank: &Rank| self.runtime.block_on(self.loader.samples(*rank, Step(step))).unwrap();
             let samples = ranks.iter().map(read).reduce(|mut samples, more| {
@@ -284,7 +289,7 @@ mod tests {
         // Of another membership.
         reader.ahead.expect(vec![all[1..].to_vec()], Step(3), &reader.memory);
         reader.takes_together(&all[1..], 3);
-        assert!(reader.ahead.take(&all, Step(4)).is_none());
+        assert!(reader.ahead.take(&all, Step(4), &|| {}).is_none());
     }
 
     #[test]
@@ -329,7 +334,8 @@ mod tests {
         let places: std::collections::BTreeSet<usize> = held.iter().map(|ready| ready._room.place).collect();
         assert_eq!(places.len(), AHEAD_PLACES, "none is used twice");
         assert!(reader.ahead.making.as_mut().unwrap().ready.try_recv().is_err());
-        drop(held);
-        reader.takes(0, 1);
+        // Who waits is heard, and here that is what makes room.
+        let held = Cell::new(Some(held));
+        assert!(reader.ahead.take(&[Rank(0)], Step(1), &|| drop(held.take())).is_some() && held.take().is_none());
     }
 }

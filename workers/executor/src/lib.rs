@@ -65,6 +65,7 @@ use network::{Memory, Network};
 use shell::Chain;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use storage::checkpoint::CheckpointWriteError;
 use store_wait::StorePatience;
@@ -216,8 +217,17 @@ fn run_until_end(life: &Arc<Life>, tell_lines: TellLines, memory: Memory, thread
     let (inbox, events) = inbox::inbox();
     let keys = Arc::new(LinkKeys::of(&start.order.link_keys));
     let tokens = Arc::new(WriterTokens::of(&start.order));
-    let listener = inbox.clone();
-    start_listening(&keys, &tokens, move |heard| listener.send(Event::of(heard)).is_ok())?;
+    let (listener, built) = (inbox.clone(), Arc::new(AtomicBool::new(false)));
+    let is_built = Arc::clone(&built);
+    let pass_on = move |heard| {
+        let event = Event::of(heard);
+        if matches!(event, Event::Leave { .. }) && !is_built.load(Ordering::Acquire) {
+            tracing::info!("leaving before there is anything to leave");
+            std::process::exit(STOPPED_STATUS);
+        }
+        listener.send(event).is_ok()
+    };
+    start_listening(&keys, &tokens, pass_on)?;
     let ExecutorStart { executor, store_url, listen_host, order, torch, .. } = *start;
     let patience = StorePatience::of(&order, life);
     let opened = Program::open(executor.job.clone(), &order, &store_url, torch.as_ref(), patience, life.computing());
@@ -243,6 +253,8 @@ fn run_until_end(life: &Arc<Life>, tell_lines: TellLines, memory: Memory, thread
     let own_store = storage::open_store(&store_url).map_err(ProgramError::from)?;
     let checkpoints = CheckpointWriter::start(&program, own_store, found, &tokens, &inbox)?;
     let class = program.workload.class_of_code();
+    // From here on it is the trainer that hears what there is to do.
+    built.store(true, Ordering::Release);
     let (lengths, element_bytes) = (program.workload.lengths(), wire::ELEMENT_LEN as u64);
     let replica_bytes = Some(lengths.replica as u64 * element_bytes);
     let gradient_bytes = Some(lengths.gradient as u64 * element_bytes);

@@ -1,7 +1,8 @@
-//! The inbox while a long unit is computed: a second thread looks into it, so that an executor can leave in the middle of one gradient, and say to others that
+//! The inbox while something long is done: a second thread looks into it, so that an executor can leave in the middle of one gradient, and say to others that
 //! it stays. What overtakes is the machine's to say (`workers/member/src/meanwhile.rs`); everything else is kept, in order, for the trainer.
 //!
-//! The unit is computed where it always is. A short one has nobody look: it is over sooner than anybody who waits would notice.
+//! The unit is computed where it always is. A short one has nobody look: it is over sooner than anybody who waits would notice. Whoever computes it and comes to
+//! wait has somebody look from then on (`store_wait.rs`), since nobody can say of the store how long it takes.
 
 use crate::control::Agent;
 use crate::following::Following;
@@ -11,6 +12,7 @@ use crate::stretch::Stretch;
 use crate::sums::Sums;
 use crate::trainer::Input;
 use events_schema::control::{ExecutorHop, FromExecutor, STOPPED_STATUS};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +24,7 @@ use workers_session::Message;
 
 /// A unit is long if the one before it took so long: a tenth of what anybody waits who wants a slot back at once, and a thousand times what starting a
 /// thread takes.
-const LONG: Duration = Duration::from_millis(100);
+pub(crate) const LONG: Duration = Duration::from_millis(100);
 /// What is kept beside sums: as much as the inbox holds.
 const KEPT_BYTES: usize = 32 << 20;
 
@@ -121,6 +123,9 @@ pub(crate) fn lock<'a, 'b>(shared: &'a Mutex<Shared<'b>>) -> MutexGuard<'a, Shar
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Has somebody look from now on, until what is done is done; said again it does nothing.
+pub(crate) type Listen<'a> = &'a dyn Fn();
+
 /// Who looks.
 pub(crate) struct Looker<'a, 'b, W: Write> {
     pub shared: &'a Mutex<Shared<'b>>,
@@ -135,25 +140,33 @@ pub(crate) struct Looker<'a, 'b, W: Write> {
 }
 
 impl<W: Write + Send> Looker<'_, '_, W> {
-    /// Looks until `compute` is done, whose result this gives. `inbox` is where it is heard of.
-    pub fn beside<T>(self, inbox: &SyncSender<Event>, compute: impl FnOnce() -> T) -> T {
-        let done = AtomicBool::new(false);
+    /// Looks until `compute` is done, whose result this gives: from the beginning if that is long, or else from when it says so, if it ever does. `inbox` is
+    /// where its end is heard of.
+    pub fn beside<T>(self, inbox: &SyncSender<Event>, is_long: bool, compute: impl FnOnce(Listen<'_>) -> T) -> T {
+        let (done, looker) = (&AtomicBool::new(false), Cell::new(Some(self)));
         std::thread::scope(|scope| {
-            let looking =
-                std::thread::Builder::new().name("ebb-looks".to_owned()).spawn_scoped(scope, || self.look(&done));
-            if let Err(error) = looking {
-                tracing::warn!(%error, "no thread is left to listen while a gradient is computed");
+            let listen = || {
+                let Some(looker) = looker.take() else { return };
+                let thread = std::thread::Builder::new().name("ebb-looks".to_owned());
+                if let Err(error) = thread.spawn_scoped(scope, move || looker.look(done)) {
+                    tracing::warn!(%error, "no thread is left to listen while a gradient is computed");
+                }
+            };
+            if is_long {
+                listen();
             }
-            let computed = compute();
-            done.store(true, Ordering::Release);
-            // Where it is full there is something to take out of it, and then this is looked at.
-            let _ = inbox.try_send(Event::Computed);
+            let computed = compute(&listen);
+            if looker.take().is_none() {
+                done.store(true, Ordering::Release);
+                // Where it is full there is something to take out of it, and then this is looked at.
+                let _ = inbox.try_send(Event::Computed);
+            }
             computed
         })
     }
 
     fn look(mut self, done: &AtomicBool) {
-        // While the job stands still nobody leaves before it is over.
+        // While the job stands still nobody leaves before that is over.
         if !lock(self.shared).member.overtakes(&In::Wake) {
             return;
         }
@@ -192,7 +205,7 @@ impl<W: Write + Send> Looker<'_, '_, W> {
 
     fn tell(&mut self, input: Input) {
         let mut shared = lock(self.shared);
-        for out in shared.member.handle(self.started.elapsed(), input) {
+        for out in shared.member.meanwhile(self.started.elapsed(), input) {
             match out {
                 Out::Say(to, envelope) => shared.network.say(to, &envelope),
                 Out::WakeAt(at) => *self.wake = Some(at),

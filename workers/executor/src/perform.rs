@@ -3,7 +3,7 @@
 use crate::buffers::SharedElements;
 use crate::checkpoint::Task as Writing;
 use crate::inbox::Event;
-use crate::meanwhile::{Looker, Shared, lock};
+use crate::meanwhile::{Listen, Looker, Shared, lock};
 use crate::program::{Program, ProgramError};
 use crate::replica::Readable;
 use crate::restore::{Restored, restore};
@@ -123,11 +123,11 @@ impl<W: Write + Send> Trainer<W> {
         let begun = Instant::now();
         let computed = match unit {
             Unit::Update { step, stride, from } => self.update((step, stride), from).map(|()| Done::Updated),
-            Unit::Gradient { step, stride, rank } => self.while_somebody_looks(unit, |program, view, shared| {
-                gradient(program, view, shared, (step, stride), rank)
+            Unit::Gradient { step, stride, rank } => self.unit(unit, |program, view, shared, listen| {
+                gradient(program, view, shared, (step, stride), rank, listen)
             }),
-            Unit::Evaluate { rank, part, .. } => self.while_somebody_looks(unit, |program, view, _| {
-                program.evaluate_part(rank, part, view).map(Done::Evaluated)
+            Unit::Evaluate { rank, part, .. } => self.unit(unit, |program, view, _, listen| {
+                program.evaluate_part(rank, part, view, listen).map(Done::Evaluated)
             }),
         };
         self.rests.computed(begun, Instant::now());
@@ -137,26 +137,33 @@ impl<W: Write + Send> Trainer<W> {
         }
     }
 
-    /// What takes time, and changes nothing that is here before it is done. If it may take long, who has to leave does so meanwhile.
-    fn while_somebody_looks(
+    /// Computes a unit, and remembers how long that took.
+    fn unit(
         &mut self,
         unit: Unit,
-        compute: impl FnOnce(&mut Program, View<'_>, &Mutex<Shared<'_>>) -> Result<Done, ProgramError>,
+        compute: impl FnOnce(&mut Program, View<'_>, &Mutex<Shared<'_>>, Listen<'_>) -> Result<Done, ProgramError>,
     ) -> Result<Done, ProgramError> {
-        let Self { program, sums, member, network, replica, events, inbox, wake, agent, following, started, .. } = self;
         let (is_long, begun) = (self.units.is_long(unit), Instant::now());
-        let shared = Mutex::new(Shared { member, network, sums });
-        let compute = || compute(program, replica.view(), &shared);
-        let computed = if is_long {
-            let started = *started;
-            Looker { shared: &shared, events, wake, started, agent, following, ordered: false }.beside(inbox, compute)
-        } else {
-            compute()
-        };
+        let computed = self.while_somebody_looks(is_long, compute);
         // One that lay ready says nothing of the next one.
         let took_beside = if let Ok(Done::Gradient { took, .. }) = &computed { *took } else { None };
         self.units.took(unit, took_beside.unwrap_or_default().max(begun.elapsed()));
         computed
+    }
+
+    /// What takes time, and changes nothing that is here before it is done. If it takes long, who has to leave does so meanwhile.
+    fn while_somebody_looks<T>(
+        &mut self,
+        is_long: bool,
+        compute: impl FnOnce(&mut Program, View<'_>, &Mutex<Shared<'_>>, Listen<'_>) -> T,
+    ) -> T {
+        let Self { program, sums, member, network, replica, events, inbox, wake, agent, following, started, .. } = self;
+        let (started, shared) = (*started, Mutex::new(Shared { member, network, sums }));
+        Looker { shared: &shared, events, wake, started, agent, following, ordered: false }.beside(
+            inbox,
+            is_long,
+            |listen| compute(program, replica.view(), &shared, listen),
+        )
     }
 
     fn update(&mut self, at: (Step, Stride), from: GradientFrom) -> Result<(), ProgramError> {
@@ -180,12 +187,13 @@ impl<W: Write + Send> Trainer<W> {
 
     fn load(&mut self, generation: Generation, entry: &Entry) -> Result<Option<Input>, TrainError> {
         self.life.set(self.member.progress());
-        let restored = match entry {
+        let class = self.class;
+        let restored = self.while_somebody_looks(true, |program, _, _, _| match entry {
             Entry::Checkpoint { manifest_key, earlier } => {
-                restore(&mut self.program, self.class, std::iter::once(manifest_key).chain(earlier))
+                restore(program, class, std::iter::once(manifest_key).chain(earlier))
             }
-            Entry::Fresh | Entry::Switch { .. } | Entry::Recover => Restored::beginning(&mut self.program),
-        };
+            Entry::Fresh | Entry::Switch { .. } | Entry::Recover => Restored::beginning(program),
+        });
         for report in restored.reports {
             self.report(report)?;
         }
@@ -309,6 +317,7 @@ fn gradient(
     shared: &Mutex<Shared<'_>>,
     at: (Step, Stride),
     rank: Rank,
+    listen: Listen<'_>,
 ) -> Result<Done, ProgramError> {
     let now = lock(shared);
     let (workers, wanted, mut buffer) = (now.member.workers_of(rank), now.member.uses_parts(), now.sums.room());
@@ -324,7 +333,7 @@ fn gradient(
         })
     };
     let on_part: Option<OnPart<'_>> = if wanted { Some(&mut on_part) } else { None };
-    let computed = program.gradient(rank, &workers, at, view, &mut buffer, on_part)?;
+    let computed = program.gradient(rank, &workers, at, view, &mut buffer, (on_part, listen))?;
     lock(shared).sums.computed(rank, buffer);
     let data_wait = program.data_waited().saturating_sub(waited);
     let took = program.took_beside();

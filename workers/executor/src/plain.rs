@@ -80,7 +80,9 @@ pub fn train_plain_steps(
         let view = replica.view();
         let total = sum_step(each.len() as u16, &ranks[..each.len()], &mut sums, |rank, buffer| {
             let workers = each[usize::from(rank.0)];
-            program.gradient(rank, workers, (step, Stride::ONE), view, buffer, None).map(|s| (s.weight, s.loss))
+            program
+                .gradient(rank, workers, (step, Stride::ONE), view, buffer, (None, &|| {}))
+                .map(|s| (s.weight, s.loss))
         })?;
         let mut gradient = sums.take_total();
         program.workload.make_mean(&mut gradient, total.weight);

@@ -3,6 +3,7 @@
 
 use crate::ahead::Ahead;
 use crate::buffers::Buffer;
+use crate::meanwhile::Listen;
 use crate::side_by_side::{Asked, SideBySide};
 use crate::store_wait::StorePatience;
 use crate::workload::{Torch, View, Workload};
@@ -316,7 +317,7 @@ impl Program {
     }
 
     /// The summed gradient of the samples of some logical workers of an update, written into `gradient`: of one worker, whose rank it is, or where the job has
-    /// `determinism: none` of all that are hosted, and of as many steps as it takes. `on_part` may be told of stretches that are final before that.
+    /// `determinism: none` of all that are hosted, and of as many steps as it takes. `on_part` may be told of stretches that are final before that, and `listen` that samples are waited for.
     pub fn gradient(
         &mut self,
         rank: Rank,
@@ -324,19 +325,19 @@ impl Program {
         (step, stride): (Step, Stride),
         view: View<'_>,
         gradient: &mut Buffer,
-        on_part: Option<OnPart<'_>>,
+        (on_part, listen): (Option<OnPart<'_>>, Listen<'_>),
     ) -> Result<Sums, ProgramError> {
         self.took_beside = None;
         let key = RandomKey { seed: self.spec.seed, rank, step };
         // Without determinism it is one gradient of them all, and there is nothing beside it.
         if self.beside.is_some() && workers == [rank] && stride.is_one() {
-            return self.gradient_beside_others(key, view, gradient);
+            return self.gradient_beside_others(key, view, gradient, listen);
         }
         if matches!(self.workload, Workload::Torch(_)) {
-            return self.gradient_in_python(workers, (step, stride), view, gradient, on_part);
+            return self.gradient_in_python(workers, (step, stride), view, gradient, (on_part, listen));
         }
         let loader = self.training.as_ref().ok_or(ProgramError::NoDataset)?;
-        let samples = self.samples_of(loader, workers, (step, stride))?;
+        let samples = self.samples_of(loader, workers, (step, stride), listen)?;
         let begun = Instant::now();
         // It sums over the samples, so nothing of it is final before the end.
         let Workload::Native { engine, update } = &mut self.workload else { return Err(ProgramError::NoDataset) };
@@ -356,6 +357,7 @@ impl Program {
         key: RandomKey,
         view: View<'_>,
         gradient: &mut Buffer,
+        listen: Listen<'_>,
     ) -> Result<Sums, ProgramError> {
         let ready = self.beside.as_mut().and_then(|beside| beside.take(view.version, key));
         if let Some((ready, took)) = ready {
@@ -365,10 +367,10 @@ impl Program {
             return Ok(sums);
         }
         let loader = self.training.as_ref().ok_or(ProgramError::NoDataset)?;
-        let samples = self.samples(loader, key.rank, key.step)?;
+        let samples = self.samples(loader, key.rank, key.step, listen)?;
         let others = self.beside.as_ref().map_or(&[][..], |beside| beside.beside(key.rank));
         // Whose samples cannot be read meets that when it is asked for.
-        let read = |other: &Rank| Some((*other, self.samples(loader, *other, key.step).ok()?));
+        let read = |other: &Rank| Some((*other, self.samples(loader, *other, key.step, listen).ok()?));
         let others: Vec<(Rank, Samples)> = others.iter().filter_map(read).collect();
         match (&mut self.workload, &mut self.beside) {
             (Workload::Native { engine, update }, Some(beside)) => {
@@ -387,23 +389,25 @@ impl Program {
         loader: &Loader,
         workers: &[Rank],
         (step, stride): (Step, Stride),
+        listen: Listen<'_>,
     ) -> Result<Samples, ProgramError> {
         let steps = (step.0..stride.end(step).0).map(Step);
-        let mut batches = steps.flat_map(|step| workers.iter().map(move |rank| self.samples(loader, *rank, step)));
-        let first = batches.next().unwrap_or_else(|| self.samples(loader, Rank(0), step))?;
+        let of = |rank: Rank, step| self.samples(loader, rank, step, listen);
+        let mut batches = steps.flat_map(|step| workers.iter().map(move |rank| of(*rank, step)));
+        let first = batches.next().unwrap_or_else(|| of(Rank(0), step))?;
         batches.try_fold(first, |mut samples, batch| {
             samples.append(batch?);
             Ok(samples)
         })
     }
 
-    fn samples(&self, loader: &Loader, rank: Rank, step: Step) -> Result<Samples, ProgramError> {
+    fn samples(&self, loader: &Loader, rank: Rank, step: Step, listen: Listen<'_>) -> Result<Samples, ProgramError> {
         let is_refusal = |fault: &StoreFault| matches!(fault, StoreFault::Refused { .. });
         let begins = step == Step(0) && self.restarts == 0;
         let never_read = |error: &DataError| begins && error.store_fault().is_some_and(is_refusal);
-        let read = || loader.samples_blocking(rank, step);
+        let read = || loader.samples(rank, step);
         self.patience
-            .ask(read, |error| may_pass(error) && !never_read(error))
+            .read(self.runtime.handle(), read, |error| may_pass(error) && !never_read(error), listen)
             .map_err(|error| if never_read(&error) { ProgramError::NeverRead(error) } else { error.into() })
     }
 
@@ -435,14 +439,21 @@ impl Program {
         self.evaluation.as_ref().map(HeldOut::parts)
     }
 
-    /// Evaluates one part of one rank's share.
-    pub fn evaluate_part(&mut self, rank: Rank, part: u64, view: View<'_>) -> Result<RankMetrics, ProgramError> {
+    /// Evaluates one part of one rank's share; `listen` is told that samples are waited for.
+    pub fn evaluate_part(
+        &mut self,
+        rank: Rank,
+        part: u64,
+        view: View<'_>,
+        listen: Listen<'_>,
+    ) -> Result<RankMetrics, ProgramError> {
         let nothing = RankMetrics::none(rank);
         let samples = match self.evaluation.as_ref().filter(|held_out| part < held_out.parts()) {
             None => return Ok(nothing),
             Some(HeldOut::Own(_)) => None,
             Some(HeldOut::Ebb(loader)) => {
-                Some(self.patience.ask(|| loader.samples_blocking(rank, Step(part)), may_pass)?)
+                let read = || loader.samples(rank, Step(part));
+                Some(self.patience.read(self.runtime.handle(), read, may_pass, listen)?)
             }
         };
         if samples.as_ref().is_some_and(Samples::is_empty) {
@@ -455,7 +466,7 @@ impl Program {
     pub fn evaluate(&mut self, rank: Rank, view: View<'_>) -> Result<RankMetrics, ProgramError> {
         let mut metrics = RankMetrics::none(rank);
         for part in 0..self.evaluation_parts().unwrap_or(0) {
-            metrics.add(&self.evaluate_part(rank, part, view)?);
+            metrics.add(&self.evaluate_part(rank, part, view, &|| {})?);
         }
         Ok(metrics)
     }

@@ -2,14 +2,21 @@
 //! says meanwhile what it waits for. An exit would not help, because whoever comes next needs the store too.
 //!
 //! One request is tried again in `storage/src/retry.rs`, for minutes; this is for a store that is away, or refuses, for longer. Nothing is skipped.
+//!
+//! Who waits in the middle of a unit is heard and hears as in a long one (`meanwhile.rs`), as soon as it has waited so long. What lies ready costs nothing
+//! for that: no thread is asked.
 
 use crate::life::Life;
+use crate::meanwhile::{LONG, Listen};
 use events_schema::orders::JobOrder;
 use shell::{Chain, Pauses};
 use std::error::Error;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 use workers_member::STORE_PATIENCE_FACTOR;
 
 /// Pauses between two times of asking; what was asked for has been tried again by itself, unless the store refused it at once.
@@ -50,6 +57,17 @@ impl StorePatience {
         Self::new(life.store(), patience * STORE_PATIENCE_FACTOR)
     }
 
+    /// The same of a read in the middle of a unit, for which a fault is a long wait: it may be asked again.
+    pub(crate) fn read<T, E: Error + 'static, R: Future<Output = Result<T, E>>>(
+        &self,
+        runtime: &Handle,
+        read: impl Fn() -> R,
+        may_pass: impl Fn(&E) -> bool,
+        listen: Listen<'_>,
+    ) -> Result<T, E> {
+        self.ask(|| listening(runtime, read(), listen).inspect_err(|_| listen()), may_pass)
+    }
+
     /// What `ask` gives in the end: again where `may_pass` says of its error that it may be another one later.
     pub fn ask<T, E: Error + 'static>(
         &self,
@@ -71,6 +89,20 @@ impl StorePatience {
     }
 }
 
+/// What a read gives in the end, for a thread outside the runtime. If that takes long somebody listens meanwhile; the read goes on.
+pub(crate) fn listening<T>(runtime: &Handle, read: impl Future<Output = T>, listen: Listen<'_>) -> T {
+    runtime.block_on(async {
+        let mut read = pin!(read);
+        match timeout(LONG, &mut read).await {
+            Ok(end) => end,
+            Err(_) => {
+                listen();
+                read.await
+            }
+        }
+    })
+}
+
 /// It is said for as long as this lives.
 struct Waiting<'a>(&'a StoreWaits);
 
@@ -89,8 +121,12 @@ impl Drop for Waiting<'_> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::cell::Cell;
     use std::io;
+    use tokio::runtime::Runtime;
+    use tokio::sync::oneshot::channel;
 
     fn away() -> io::Error {
         io::Error::other("away")
@@ -108,6 +144,23 @@ mod tests {
         };
         assert_eq!(patience.ask(ask, |_| true).ok(), Some(2));
         assert!(!waits.now());
+    }
+
+    #[test]
+    fn somebody_listens_while_a_read_takes_long_and_not_while_it_lies_ready() {
+        let (runtime, listened) = (Runtime::new().unwrap(), Cell::new(0));
+        let listen = || listened.set(listened.get() + 1);
+        let patience = StorePatience::new(StoreWaits::default(), Duration::ZERO);
+        let read = |given: Result<u8, io::Error>| {
+            let given = Cell::new(Some(given));
+            patience.read(runtime.handle(), async || given.take().unwrap(), |_| true, &listen)
+        };
+        assert_eq!((read(Ok(7)).ok(), listened.get()), (Some(7), 0));
+        assert!(read(Err(away())).is_err() && listened.get() == 1, "it may be asked again");
+        // It is there only when somebody listens: the same read goes on.
+        let (answers, answer) = channel();
+        let answers = Cell::new(Some(answers));
+        assert_eq!(listening(runtime.handle(), answer, &|| answers.take().unwrap().send(9).unwrap()), Ok(9));
     }
 
     #[test]

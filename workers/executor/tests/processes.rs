@@ -3,6 +3,7 @@
 
 mod driver;
 mod lent;
+mod silent;
 
 use driver::Driver;
 use events_schema::control::{Phase, STOPPED_STATUS, WaitsFor};

@@ -1,5 +1,6 @@
 //! What a member does while a gradient, or a part of an evaluation, is computed: only what leaving takes. It hears that it has to go, asks the others, says
 //! to others that it stays, and goes. Everything else waits until the unit is done, because whoever handles it may rely on being between two.
+//! The same while a replica is read out of the store, or made, to begin with: who does that is in step with nobody yet, so it asks nobody and goes.
 //!
 //! None of this touches the step: no sum, no replica, no membership. A session that computes is in a step of the membership in force and stays in it until
 //! that unit is done, so it says what it would say between two units, and a gradient that nobody waits for is lost with its process.
@@ -7,6 +8,7 @@
 use crate::admit::admits;
 use crate::event::{In, Out, Unit};
 use crate::member::Member;
+use std::time::Duration;
 use workers_session::{Envelope, Input, Message};
 
 /// Whether it is about leaving in the middle of a step, so that [`Member::overtakes`] may say yes to it.
@@ -16,18 +18,26 @@ pub fn is_of_leaving(message: &Message) -> bool {
 }
 
 impl<P> Member<P> {
-    /// Whether this input is handled while the unit is computed that is computed now, and does not wait for its end behind those that came before it.
+    /// Whether this input is handled while the unit is computed that is computed now, or a replica loaded, and does not wait for its end behind those that came
+    /// before it.
     #[must_use]
     pub fn overtakes(&self, input: &In<P>) -> bool {
         let computes = matches!(self.unit, Some(Unit::Gradient { .. } | Unit::Evaluate { .. })) && self.still.is_none();
-        computes
-            && match input {
-                In::Leave(_) | In::Deadline(_) | In::Wake => true,
-                In::Message { link, envelope, bytes } => {
-                    self.links.is_current(*link) && admits(&self.config, envelope, *bytes) && self.is_heard(envelope)
-                }
-                _ => false,
+        let loads = self.unit.is_none() && self.loading.is_some();
+        match input {
+            In::Leave(_) | In::Deadline(_) | In::Wake => computes || loads,
+            In::Message { link, envelope, bytes } if computes => {
+                self.links.is_current(*link) && admits(&self.config, envelope, *bytes) && self.is_heard(envelope)
             }
+            _ => false,
+        }
+    }
+
+    /// Takes one input that [`Member::overtakes`]; returns what to do, in order. Time as for [`Member::handle`].
+    pub fn meanwhile(&mut self, now: Duration, input: In<P>) -> Vec<Out<P>> {
+        self.now = self.now.max(now);
+        self.take_meanwhile(input);
+        std::mem::take(&mut self.out)
     }
 
     /// Who was told a deadline may also have been told a proposal that lets it go, which waits for the end of the unit: until then it does not say that it stays.
@@ -36,8 +46,7 @@ impl<P> Member<P> {
         in_force && is_of_leaving(message) && !(*message == Message::MayGo && self.leave.is_told())
     }
 
-    /// Handles what overtakes.
-    pub(crate) fn take_meanwhile(&mut self, input: In<P>) {
+    fn take_meanwhile(&mut self, input: In<P>) {
         match input {
             In::Leave(within) => {
                 self.leave.on_deadline(self.now, within);
@@ -63,10 +72,9 @@ impl<P> Member<P> {
 mod tests {
     use super::*;
     use crate::event::{Done, Exit, LinkId};
-    use crate::member::tests::{proposal, running};
-    use events_schema::Generation;
+    use crate::member::tests::{config, proposal, running};
     use events_schema::fact::Entry;
-    use std::time::Duration;
+    use events_schema::{Generation, Step};
     use workers_session::{Peer, Tag};
 
     const OTHER: LinkId = LinkId { peer: Peer(1), number: 7 };
@@ -133,6 +141,28 @@ mod tests {
         assert_eq!(out, [Out::WakeAt(at(2_700))]);
         assert!(said(&member.handle(at(2_700), In::Wake)).is_empty());
         assert_eq!(said(&member.handle(at(3_100), In::Wake)), [&Message::MayGo], "but no longer than that");
+    }
+
+    /// What it loads is in the store, and nobody steps with it yet. One that is done soon is waited for.
+    #[test]
+    fn who_loads_its_replica_asks_nobody_and_goes() {
+        let mut member = Member::new(config(0, 2, 10));
+        let out = member.handle(at(1_000), proposal(1, Entry::Fresh, 2, &[0, 1]));
+        assert!(out.iter().any(|out| matches!(out, Out::Load(..))), "{out:?}");
+        assert!(member.overtakes(&In::Wake) && !member.overtakes(&says(Message::MayGo)));
+        assert_eq!(member.meanwhile(at(1_100), In::Leave(at(1_000))), [Out::WakeAt(at(1_200))]);
+        assert_eq!(member.meanwhile(at(1_200), In::Wake), [Out::WakeAt(at(1_600))]);
+        assert_eq!(member.meanwhile(at(1_600), In::Wake), [Out::Exit(Exit::LeftEarly)]);
+        let mut soon = Member::new(config(0, 2, 10));
+        soon.handle(at(1_000), proposal(1, Entry::Fresh, 2, &[0, 1]));
+        soon.meanwhile(at(1_100), In::Leave(at(1_000)));
+        soon.handle(at(1_200), In::Loaded(Generation(1), Step(0)));
+        assert!(!soon.overtakes(&In::Wake));
+        let out = soon.handle(at(1_600), In::Wake);
+        assert!(
+            !out.contains(&Out::Exit(Exit::LeftEarly)),
+            "the others begin with it, and it leaves at a boundary: {out:?}"
+        );
     }
 
     /// Its agent told it the proposal and then the deadline; the first waits for the end of the gradient.

@@ -135,10 +135,9 @@ impl<P> Member<P> {
         self.now = self.now.max(now);
         if self.unit.is_some() && !matches!(input, In::Done(_) | In::Broken(_)) {
             if self.overtakes(&input) {
-                self.take_meanwhile(input);
-            } else {
-                self.deferred.push_back(input);
+                return self.meanwhile(now, input);
             }
+            self.deferred.push_back(input);
             return std::mem::take(&mut self.out);
         }
         self.take(input);

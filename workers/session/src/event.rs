@@ -34,7 +34,8 @@ pub enum Input {
     Park(bool),
     /// This executor has to leave.
     Leave,
-    /// It has to leave, and the boundary is too far away: it goes in the middle of the step, if somebody stays.
+    /// It has to leave, and the boundary is too far away: it goes in the middle of the step, if somebody stays; and in the middle
+    /// of [`Output::Load`] in any case.
     LeaveEarly,
     /// An authenticated link to a peer is up.
     Linked(Peer),
@@ -166,7 +167,7 @@ pub enum Output {
     Evaluation(Step, Metrics),
     /// Exit with status 0.
     Exit,
-    /// Exit in the middle of the step in flight: who stays computes it without this member.
+    /// Exit in the middle of the step in flight, or before the first: who stays computes it without this member.
     ExitEarly,
     /// No member has a replica left: exit, so that the job goes back to a checkpoint.
     ExitWithoutReplica,

@@ -9,8 +9,13 @@ use crate::message::{Message, Peer};
 use crate::state::{Phase, Session, Stage};
 
 impl Session {
-    /// Asks everybody, once in each membership. Who stands still writes a checkpoint, and that is waited for.
+    /// Asks everybody, once in each membership. Who stands still writes a checkpoint, and that is waited for. Who has loaded nothing yet has nothing that the
+    /// others need, and the round begins anew without it.
     pub(crate) fn on_leave_early(&mut self, out: &mut Vec<Output>) {
+        if matches!(&self.phase, Phase::Joining(joining) if !joining.loaded) {
+            self.phase = Phase::Ended;
+            return out.push(Output::ExitEarly);
+        }
         let Phase::Running(running) = &self.phase else { return };
         let tag = running.membership.tag;
         if self.park || matches!(running.stage, Stage::Still { .. }) || self.asked_to_go == Some(tag) {

@@ -2,6 +2,7 @@
 //! Decides nothing by itself; every test says what happens when.
 
 mod proxy;
+mod silence;
 
 use events_schema::control::{ExecutorStart, FromExecutor, Phase, Progress, ToExecutor};
 use events_schema::dataset::DatasetInfo;
@@ -13,6 +14,7 @@ use events_schema::stride::Stride;
 use events_schema::tree::place;
 use events_schema::{DatasetName, Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, WriterToken};
 use proxy::Proxy;
+use silence::Silence;
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
 use std::path::PathBuf;
@@ -20,12 +22,15 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use storage::dataset::{TextOptions, Vocabulary, import_text};
+use storage::dataset::{Location, Partition, TextOptions, Vocabulary, import_text, load_metadata, save_metadata};
 use storage::keys::CheckpointName;
 use workers_executor::control::{read_frame, write_frame};
 
 /// Nothing in these tests takes this long; a test that waits longer has hung.
 const WAIT_MAX: Duration = Duration::from_secs(120);
+
+/// Of [`Driver::digits_in_files`].
+const FILES: u64 = 4;
 
 pub enum Heard {
     Said(FromExecutor),
@@ -73,6 +78,38 @@ impl Driver {
         let store = storage::open_store(&store_url).unwrap();
         let digits = runtime.block_on(storage::dataset::register_digits(&store)).unwrap();
         Self::with(spec, folder, digits.dataset, digits.test)
+    }
+
+    /// A job that trains on digits in four files of as many rows, read one after the other. It is evaluated on the same ones.
+    pub fn digits_in_files(spec: serde_json::Value) -> Self {
+        let mut driver = Self::digits(spec);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let store = storage::open_store(&driver.store_url).unwrap();
+        let info = driver.evaluation.take().unwrap();
+        driver.dataset = runtime.block_on(async {
+            let mut metadata = load_metadata(&store, &info).await.unwrap();
+            let whole = metadata.partitions.remove(0);
+            for number in 0..FILES {
+                let key = format!("datasets/{}/file-{number}.parquet", info.name);
+                std::fs::copy(driver.object(whole.location.as_str()), driver.object(&key)).unwrap();
+                metadata.partitions.push(Partition { location: Location::Key(key), ..whole.clone() });
+            }
+            metadata.rows *= FILES;
+            save_metadata(&store, info.name.clone(), &metadata).await.unwrap()
+        });
+        driver.evaluation = Some(driver.dataset.clone());
+        driver
+    }
+
+    /// The store does not answer any more who asks for this object.
+    pub fn silence(&self, key: &str) -> Silence {
+        Silence::of(self.object(key))
+    }
+
+    /// Nor for these of the four files.
+    pub fn silence_files(&self, numbers: &[u64]) -> Vec<Silence> {
+        let silence = |number| self.silence(&format!("datasets/{}/file-{number}.parquet", self.dataset.name));
+        numbers.iter().map(silence).collect()
     }
 
     /// A job of a made-up text, as bytes.
