@@ -99,8 +99,24 @@ pub fn job(id: &JobId, job: &Job, look: &Look<'_>, telemetry: Option<Telemetry>)
             cause: api::GrowthFailure::from(given_up.cause).into(),
         }),
         stragglers: job.stragglers.iter().map(|(executor, known)| straggler(executor, known)).collect(),
+        speeds: speeds(job),
         type_times: job.type_times.iter().map(type_time).collect(),
     }
+}
+
+/// What was measured of a job, by slots.
+fn speeds(job: &Job) -> Vec<api::Speed> {
+    let Some(placement) = job.placement() else { return Vec::new() };
+    let speed = |(slots, step_us): (&u16, &u64)| {
+        let spread = placement.spread_by_size.get(slots);
+        api::Speed {
+            slots: *slots,
+            step_us: *step_us,
+            error_micro: spread.map(|spread| spread.error_micro(*step_us)),
+            updates: spread.map(|spread| spread.updates),
+        }
+    };
+    placement.step_us_by_size.iter().map(speed).collect()
 }
 
 fn type_time(time: &events_schema::slot_type::TypeTime) -> api::TypeTime {

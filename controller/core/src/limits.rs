@@ -114,6 +114,10 @@ pub const PLAN_PAUSE_MS: u64 = 5_000;
 /// A speed that was measured is known anew only if it differs by more: steps scatter, and a plan that follows from a speed is not to be made anew by that. A
 /// quarter is less than half of what a second slot is assumed to add.
 pub const NEWS_OF_SPEED_PERCENT: u64 = 25;
+/// That a speed is known more surely is news only if its error is so many times smaller: a size has few such facts, however often it is measured.
+pub const NEWS_OF_SPREAD_TIMES: u32 = 2;
+/// A speed of which the standard error is no more than one in a hundred is sure enough: nothing that is decided of it is finer than that.
+pub const SURE_SPEED_MICRO: u32 = 10_000;
 /// A job's size rests for so long after a change, as far as a policy looks at that: each change is a pause, and `lyra` would make one with every step.
 pub const SIZE_SETTLE_MS: u64 = 10_000;
 

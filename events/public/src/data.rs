@@ -1,6 +1,7 @@
 //! What each public event holds: plain data, of which the JSON Schemas are made. Numbers carry their unit in the name, times are RFC 3339 in UTC.
 //! Those about servers and the service itself are in `of_service.rs`.
 
+use crate::of_service::SlowLink;
 use crate::words::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -304,6 +305,12 @@ data! {
         /// How many steps an update takes, if that is more than one.
         #[serde(skip_serializing_if = "Option::is_none")]
         stride: Option<u16>,
+        /// The standard error of that duration as a part of it, in millionths.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error_micro: Option<u32>,
+        /// Of how many updates it is the median.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        updates: Option<u16>,
     }
     /// A membership is given up.
     GenerationAbandoned {
@@ -583,16 +590,5 @@ data! {
         /// The link that is too slow.
         #[serde(skip_serializing_if = "Option::is_none")]
         link: Option<SlowLink>,
-    }
-    /// A link that is too slow for a job.
-    SlowLink {
-        /// The server whose link it is; the fastest of them, if there are several.
-        server: String,
-        /// Bytes per second that it was measured to carry.
-        bytes_per_s: u64,
-        /// Bytes of gradients that the job's steps make in a second.
-        gradient_bytes_per_s: u64,
-        /// The first over the second, in thousandths; more than 1,100 are needed.
-        beta_milli: u64,
     }
 }

@@ -246,12 +246,14 @@ fn of_generation(fact: &Fact) -> Option<PublicEvent> {
                 stride: self::stride(*stride),
             })
         }
-        Fact::ThroughputMeasured { job, members, step_us, stride } => {
+        Fact::ThroughputMeasured { job, members, step_us, stride, spread } => {
             PublicEvent::ThroughputMeasured(ThroughputMeasured {
                 job: job.to_string(),
                 members: *members,
                 step_us: *step_us,
                 stride: self::stride(*stride),
+                error_micro: spread.map(|spread| spread.error_micro(*step_us)),
+                updates: spread.map(|spread| spread.updates),
             })
         }
         Fact::GenerationAbandoned { job, generation, cause, .. } => {

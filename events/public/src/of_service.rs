@@ -32,6 +32,17 @@ data! {
         /// Jobs whose gradients it is too slow for do without the server until then; after that one may try it again.
         until: String,
     }
+    /// A link that is too slow for a job.
+    SlowLink {
+        /// The server whose link it is; the fastest of them, if there are several.
+        server: String,
+        /// Bytes per second that it was measured to carry.
+        bytes_per_s: u64,
+        /// Bytes of gradients that the job's steps make in a second.
+        gradient_bytes_per_s: u64,
+        /// The first over the second, in thousandths; more than 1,100 are needed.
+        beta_milli: u64,
+    }
     /// A server is forgotten.
     ServerForgotten {
         /// The server's name.

@@ -8,6 +8,7 @@ use crate::device::SlotDevice;
 use crate::job::JobSpec;
 use crate::report::{ExitCause, Metrics, Outcome};
 use crate::slot_type::{SlotType, TypeTime};
+use crate::spread::Spread;
 use crate::stride::Stride;
 use crate::{
     CommandId, DatasetName, Digest, ExecutorId, FleetId, Generation, JobId, Offset, Rank, ServerId, SlotId, Step,
@@ -767,7 +768,8 @@ pub enum Fact {
         #[n(3)]
         reason: String,
     },
-    /// How long a step usually takes a job on so many members, if that was not known or is another time now: for whoever shares slots out.
+    /// How long a step usually takes a job on so many members, if that was not known, is another time now, or is known far more surely: for whoever
+    /// shares slots out.
     #[n(84)]
     ThroughputMeasured {
         #[n(0)]
@@ -782,6 +784,10 @@ pub enum Fact {
         #[cbor(n(3), default, skip_if = "Stride::is_one")]
         #[serde(skip_serializing_if = "Stride::is_one")]
         stride: Stride,
+        /// How far the updates were spread that it is the median of; none in records of before leaders said so.
+        #[n(4)]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        spread: Option<Spread>,
     },
     /// How long one rank's gradient takes a job on slots of each type that it was measured on, if that was not known or is another time now: whoever is on a faster
     /// one hosts more ranks.

@@ -3,7 +3,8 @@
 //! Pure: no I/O, no clock, no chance. Nothing here decides anything; `controller-core` does.
 //!
 //! Reading order: [`ids`] (one type per thing), [`job`] (what a user submits, with [`torch`] where the model is the user's own [`gang`] where the program is, and [`retrains`] where it trains what another one trained), [`dataset`] (what it reads),
-//! [`tree`] (how ranks are summed and placed), [`command`] (what is asked), [`report`] (what was seen, [`device`] of devices, [`slot_type`] of types),
+//! [`tree`] (how ranks are summed and placed), [`command`] (what is asked), [`report`] (what was seen, [`device`] of devices, [`slot_type`] of types,
+//! [`spread`] of how sure a duration is),
 //! [`fact`] (what was decided), [`batch`] (how facts stand in the log), [`orders`] (what an agent is told), [`control`] (what
 //! an agent tells an executor), [`trace`] (which trace something belongs to). What subscribers
 //! read is `events/public`. Next on a job's path: `events/log/src/lib.rs`.
@@ -39,6 +40,7 @@ pub mod report;
 mod requirements;
 pub mod retrains;
 pub mod slot_type;
+pub mod spread;
 pub mod stride;
 pub mod torch;
 pub mod trace;

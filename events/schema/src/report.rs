@@ -7,6 +7,7 @@ pub use crate::exit::{CodeEndedAt, ExitCause};
 use crate::fact::{Blamed, StallCause, StragglerCause};
 pub use crate::outcome::{MEASURE_NAME_BYTES_MAX, MEASURES_MAX, Mean, Metrics, Outcome, PREDICTIONS_MAX};
 use crate::slot_type::{SlotType, TypeTime};
+use crate::spread::Spread;
 use crate::stride::Stride;
 use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, TraceContext, WriterToken};
 use minicbor::{Decode, Encode};
@@ -494,6 +495,9 @@ pub enum Report {
         /// Steps that one update took.
         #[cbor(n(4), default, skip_if = "Stride::is_one")]
         stride: Stride,
+        /// How far those updates are spread; none from executors of earlier builds.
+        #[n(5)]
+        spread: Option<Spread>,
     },
 }
 

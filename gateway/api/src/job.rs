@@ -3,6 +3,7 @@
 use crate::forms::{ExecutorName, Hash, Measured, Name, SlotName, Time, number_or_nan};
 use crate::slot_type::TypeTime;
 use crate::spec::{JobSpec, Workers};
+use crate::speed::Speed;
 use crate::word::{Word, words};
 use events_public::{GrowthFailure, PlanCause, RestartCause, StallCause, StallRemedy, StragglerCause};
 use schemars::JsonSchema;
@@ -112,6 +113,9 @@ pub struct Job {
     pub growth_paused: Option<GrowthPaused>,
     /// Members that the others wait for at every step.
     pub stragglers: Vec<Straggler>,
+    /// How fast it was measured to be on the slots that it has had since it last began on some, by their number.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub speeds: Vec<Speed>,
     /// How long one rank's gradient takes it on slots of each type, where it was on several at once and they were measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub type_times: Vec<TypeTime>,

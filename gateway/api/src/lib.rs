@@ -5,7 +5,7 @@
 //! are read strictly by the gateway. Nothing here sends, receives or decides.
 //!
 //! Reading order: `job.rs`, `spec.rs`, `fleet.rs`, `dataset.rs`, `tenant.rs`, `service.rs` (what there is), `problem.rs` (every refusal), `word.rs` (open lists of words),
-//! `forms.rs` (forms of texts), `operations.rs` (what can be asked), `document.rs` (OpenAPI), `asyncapi.rs` (streams), `agent.rs` (the same of an agent's own
+//! `speed.rs` (how fast a job was measured to be), `forms.rs` (forms of texts), `operations.rs` (what can be asked), `document.rs` (OpenAPI), `asyncapi.rs` (streams), `agent.rs` (the same of an agent's own
 //! listener).
 
 pub mod agent;
@@ -25,6 +25,7 @@ pub mod problem;
 mod service;
 mod slot_type;
 mod spec;
+mod speed;
 mod tenant;
 mod word;
 
@@ -52,5 +53,6 @@ pub use spec::{
     CheckpointEvery, CheckpointSpec, EvaluationSpec, JobSpec, Optimizer, Retrains, Schedule, ScheduleKind, Shuffle,
     ShuffleWord, ShuffledBlocks, Tail, Workers,
 };
+pub use speed::Speed;
 pub use tenant::{SetQuota, Tenant, Tenants};
 pub use word::Word;

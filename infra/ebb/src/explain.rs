@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, bytes, line};
 use crate::sentences::{kind, sentence};
-use crate::wire::{Job, Sentence, TypeTime, WaitCause, words};
+use crate::wire::{Job, Sentence, Speed, TypeTime, WaitCause, words};
 use gateway_api::pages::BEGINNING;
 use gateway_client::{Answer, Client, EventPages, Events};
 use serde_json::{Value, json};
@@ -178,6 +178,10 @@ impl Story {
                     false => format!("{slots} {of_slots}"),
                 };
                 line(format!("{} is {} on {on}{waits}", job.id, job.phase));
+                if !job.speeds.is_empty() {
+                    let speeds: Vec<String> = job.speeds.iter().map(Speed::sentence).collect();
+                    line(format!("a step takes it {}", speeds.join(", ")));
+                }
                 if !job.type_times.is_empty() {
                     let times: Vec<String> = job.type_times.iter().map(TypeTime::sentence).collect();
                     line(format!("a rank's gradient takes it {}: faster types host more ranks", times.join(", ")));

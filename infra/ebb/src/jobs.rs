@@ -11,7 +11,7 @@ use crate::sentences::counted;
 use crate::try_here::{self, Here};
 use crate::watch::{self, Show, Until};
 use crate::wire::{
-    DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Restart, Sentence, Stall, Straggler, TypeTime,
+    DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Restart, Sentence, Speed, Stall, Straggler, TypeTime,
     UnreadableCheckpoint, WaitCause, words,
 };
 use gateway_api::{Batches, DryRun, JobPhase, Model};
@@ -322,6 +322,7 @@ fn describe(job: &Job) -> String {
         ("last loss", job.last_lost_member.as_ref().map(LostMember::sentence).unwrap_or_default()),
         ("growth", job.growth_paused.as_ref().map(GrowthPaused::sentence).unwrap_or_default()),
         ("stragglers", job.stragglers.iter().map(Straggler::sentence).collect::<Vec<_>>().join("; ")),
+        ("a step", job.speeds.iter().map(Speed::sentence).collect::<Vec<_>>().join("; ")),
         ("a rank's gradient", job.type_times.iter().map(TypeTime::sentence).collect::<Vec<_>>().join("; ")),
         ("restarts", if job.restarts == 0 { String::new() } else { job.restarts.to_string() }),
         ("last restart", job.last_restart.as_ref().map(Restart::sentence).unwrap_or_default()),

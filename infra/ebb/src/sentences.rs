@@ -1,7 +1,7 @@
 //! A public event as a sentence, for people. Pure; what is not known here is told by its fields, so a newer service is understood as far as
 //! its words are.
 
-use crate::wire::{short, slow_link, words};
+use crate::wire::{percent, short, slow_link, words};
 use serde_json::Value;
 use std::time::UNIX_EPOCH;
 
@@ -143,7 +143,10 @@ pub fn sentence(event: &Value) -> String {
         }
         "generation.throughput_measured" => {
             let what = if data["stride"].is_null() { "a step" } else { "an update" };
-            format!("{what} takes {} µs on {}{}", word("step_us"), counted(&data["members"], "slot"), at_once(data))
+            let error = data["error_micro"].as_u64().and_then(|micro| u32::try_from(micro).ok());
+            let sure = error.map(|micro| format!(" ± {}", percent(micro))).unwrap_or_default();
+            let on = counted(&data["members"], "slot");
+            format!("{what} takes {} µs{sure} on {on}{}", word("step_us"), at_once(data))
         }
         "generation.stepped" => format!("step {} of membership {} is its first", word("step"), word("generation")),
         "generation.departed" => format!("{} left at step {}; the others go on", word("executor"), word("step")),
@@ -300,6 +303,14 @@ mod tests {
         assert_eq!(said("generation.proposed", proposed), "membership 3 is proposed, with 1 member");
         let planned = json!({"from": 2, "to": 1, "slots": ["local/0"], "cause": "gave_way", "policy": "ebb"});
         assert!(said("job.planned", planned).starts_with("2 → 1 slot (local/0)"));
+    }
+
+    #[test]
+    fn a_measurement_says_how_sure_it_is_where_that_is_known() {
+        let said = |data: Value| sentence(&json!({"type": "dev.ebb.generation.throughput_measured.v1", "data": data}));
+        assert_eq!(said(json!({"members": 2, "step_us": 10_000})), "a step takes 10000 µs on 2 slots");
+        let sure = json!({"members": 2, "step_us": 10_000, "stride": 4, "error_micro": 31_400, "updates": 9});
+        assert_eq!(said(sure), "an update takes 10000 µs ± 3.1 % on 2 slots, of 4 steps at once");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! How answers of the API read as sentences and words. What they hold is `gateway-api`'s; `--output json` passes answers on untouched and does not come through here.
 
+use crate::sentences::counted;
 pub use gateway_api::{
     DamagedCheckpoint, ExitCause, Fleet, GrowthPaused, Job, LossNotice, LostMember, Metrics, Outcome, Progress,
-    Restart, Slot, SlowLink, Stall, Straggler, TypeTime, UnreadableCheckpoint, WaitCause,
+    Restart, Slot, SlowLink, Speed, Stall, Straggler, TypeTime, UnreadableCheckpoint, WaitCause,
 };
 use gateway_api::{GrowthFailure, RestartCause, StallCause, StallRemedy, StragglerCause, Word};
 use serde::Serialize;
@@ -105,6 +106,19 @@ impl Sentence for TypeTime {
     fn sentence(&self) -> String {
         format!("{} µs on {}", self.unit_us, self.slot_type.as_deref().unwrap_or("servers without a type"))
     }
+}
+
+/// What a step takes a job on so many slots.
+impl Sentence for Speed {
+    fn sentence(&self) -> String {
+        let sure = self.error_micro.map(|micro| format!(" ± {}", percent(micro))).unwrap_or_default();
+        format!("{} µs{sure} on {}", self.step_us, counted(&self.slots.into(), "slot"))
+    }
+}
+
+/// How large a part is.
+pub fn percent(micro: u32) -> String {
+    format!("{:.1} %", f64::from(micro) / 1e4)
 }
 
 /// Of a link that would slow each step of a job.
@@ -215,6 +229,13 @@ mod tests {
         assert_eq!(WaitCause::Slots { missing: 2 }.sentence(), "2 more slots, which others have");
         assert_eq!(WaitCause::Offers.sentence(), "slots to be lent");
         assert_eq!(WaitCause::Other(json!({"moon": "full"})).sentence(), "moon full");
+    }
+
+    #[test]
+    fn a_measured_speed_says_how_sure_it_is_where_that_is_known() {
+        let speed = |slots, error_micro| Speed { slots, step_us: 17_600, error_micro, updates: Some(9) }.sentence();
+        assert_eq!(speed(2, Some(31_400)), "17600 µs ± 3.1 % on 2 slots");
+        assert_eq!(speed(1, None), "17600 µs on 1 slot");
     }
 
     #[test]

@@ -377,7 +377,12 @@ impl World<'_> {
         let (members, rate) = (training.members.len() as u16, training.pace.rate(known.steps));
         let stride = training.stride;
         let step_us = (1_000.0 * training.update() / rate).clamp(1.0, 1e15) as u64;
-        self.report_of_leader(&leader, Report::ThroughputMeasured { job: id, generation, members, step_us, stride });
+        // A table's speed is what it says, and not how sure that was: `ebb` takes it as it is.
+        let spread = None;
+        self.report_of_leader(
+            &leader,
+            Report::ThroughputMeasured { job: id, generation, members, step_us, stride, spread },
+        );
     }
 
     fn report_of_leader(&mut self, leader: &ExecutorId, report: Report) {

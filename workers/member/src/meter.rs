@@ -3,6 +3,7 @@
 use crate::event::Config;
 use events_schema::Step;
 use events_schema::orders::Telemetry;
+use events_schema::spread::Spread;
 use events_schema::stride::Stride;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,6 +21,9 @@ const USUAL_STEPS: usize = 9;
 const MEASURED_AFTER: Duration = Duration::from_secs(2);
 /// The least steps that a median is taken of.
 const MEASURED_STEPS: usize = 3;
+/// A standard deviation as a multiple of the usual distance from the median, in thousandths, where many durations are spread normally. Of n of them that distance
+/// comes out too small, by about one part in n.
+const DEVIATION_MILLI: u128 = 1_483;
 
 /// Why members may have stood still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,10 +102,17 @@ impl Longest {
         self.updates_us.push_back(update_us);
     }
 
-    fn median_us(&self) -> Option<u64> {
-        let mut updates_us: Vec<u64> = self.updates_us.iter().copied().collect();
-        updates_us.sort_unstable();
-        updates_us.get(updates_us.len() / 2).copied()
+    /// Their median, and how far they are spread about it.
+    fn typical(&self) -> Option<(u64, Spread)> {
+        let updates_us = sorted(self.updates_us.iter().copied());
+        let median_us = *updates_us.get(updates_us.len() / 2)?;
+        let apart_us = sorted(updates_us.iter().map(|us| us.abs_diff(median_us)));
+        // Of an even number half-way between the two in the middle: the median itself is one of them, and is no distance from itself.
+        let usual_us = apart_us[(apart_us.len() - 1) / 2].midpoint(apart_us[apart_us.len() / 2]);
+        let updates = updates_us.len() as u16;
+        let (of, others) = (u128::from(updates), u128::from(updates - 1).max(1));
+        let deviation = u128::from(usual_us) * DEVIATION_MILLI * of / (1_000 * others);
+        Some((median_us, Spread { updates, deviation_us: u64::try_from(deviation).unwrap_or(u64::MAX) }))
     }
 }
 
@@ -244,12 +255,12 @@ impl Meter {
         updates.get(updates.len() / 2).copied()
     }
 
-    /// The usual update of this membership, of those that take the most steps, once when it has lasted for a while.
-    pub fn measured(&mut self, now: Duration) -> Option<UsualUpdate> {
+    /// The usual update of this membership, of those that take the most steps, and how sure that is: once, when it has lasted for a while.
+    pub fn measured(&mut self, now: Duration) -> Option<(UsualUpdate, Spread)> {
         let lasts = now.saturating_sub(self.since) >= MEASURED_AFTER;
         let longest = self.unmeasured.take_if(|longest| lasts && longest.updates_us.len() >= MEASURED_STEPS)?;
         let (members, stride) = (self.members, longest.stride);
-        longest.median_us().map(|update_us| UsualUpdate { update_us, members, stride })
+        longest.typical().map(|(update_us, spread)| (UsualUpdate { update_us, members, stride }, spread))
     }
 
     /// How much longer the last update completed here took than as many steps usually do.
@@ -299,6 +310,12 @@ impl Meter {
     }
 }
 
+fn sorted(us: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut sorted: Vec<u64> = us.collect();
+    sorted.sort_unstable();
+    sorted
+}
+
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
@@ -309,6 +326,23 @@ mod tests {
     use super::*;
     use events_schema::Generation;
     use workers_session::{Peer, Tag};
+
+    /// What is measured, however sure that is.
+    fn told(meter: &mut Meter, now: Duration) -> Option<UsualUpdate> {
+        meter.measured(now).map(|(usual, _)| usual)
+    }
+
+    /// How far the updates of a membership of one are spread that take so many milliseconds.
+    fn spread(updates_ms: &[u64]) -> Spread {
+        let (mut meter, mut now) = (Meter::default(), Duration::from_secs(3));
+        meter.on_enter(false, 1, Duration::ZERO);
+        meter.on_step((Stride::ONE, 8), 1.0, now);
+        for ms in updates_ms {
+            now += Duration::from_millis(*ms);
+            meter.on_step((Stride::ONE, 8), 1.0, now);
+        }
+        meter.measured(now).unwrap().1
+    }
 
     #[test]
     fn a_pause_runs_from_what_caused_it() {
@@ -398,10 +432,10 @@ mod tests {
             [(400, four), (500, Stride::ONE), (900, four), (1_000, Stride::ONE), (1_400, four), (2_010, Stride::ONE)]
         {
             meter.on_step((stride, 8), 1.0, at(ms));
-            assert_eq!(meter.measured(at(ms)), None, "at {ms} ms");
+            assert_eq!(told(&mut meter, at(ms)), None, "at {ms} ms");
         }
         meter.on_step((four, 8), 1.0, at(2_410));
-        assert_eq!(meter.measured(at(2_410)), Some(UsualUpdate { update_us: 400_000, members: 1, stride: four }));
+        assert_eq!(told(&mut meter, at(2_410)), Some(UsualUpdate { update_us: 400_000, members: 1, stride: four }));
     }
 
     /// With a checkpoint at every fifth step no update takes the eight of its membership.
@@ -412,7 +446,7 @@ mod tests {
         for ms in (500..=2_000).step_by(500) {
             meter.on_step((five, 8), 1.0, at(ms));
         }
-        assert_eq!(meter.measured(at(2_000)), Some(UsualUpdate { update_us: 500_000, members: 1, stride: five }));
+        assert_eq!(told(&mut meter, at(2_000)), Some(UsualUpdate { update_us: 500_000, members: 1, stride: five }));
         // Many short ones between them take no room from them.
         meter.on_enter(true, 2, at(2_000));
         meter.on_step((five, 8), 1.0, at(3_000));
@@ -421,7 +455,7 @@ mod tests {
             (1..=20).for_each(|short| _ = meter.on_step((Stride::ONE, 8), 1.0, at(from + short)));
             meter.on_step((five, 8), 1.0, at(from + 1_000));
         }
-        assert_eq!(meter.measured(at(6_000)), Some(UsualUpdate { update_us: 980_000, members: 2, stride: five }));
+        assert_eq!(told(&mut meter, at(6_000)), Some(UsualUpdate { update_us: 980_000, members: 2, stride: five }));
     }
 
     #[test]
@@ -430,22 +464,38 @@ mod tests {
         meter.on_enter(false, 1, at(0));
         for ms in (100..=1_900).step_by(100) {
             meter.on_step((Stride::ONE, 8), 1.0, at(ms));
-            assert_eq!(meter.measured(at(ms)), None, "at {ms} ms");
+            assert_eq!(told(&mut meter, at(ms)), None, "at {ms} ms");
         }
         meter.on_step((Stride::ONE, 8), 1.0, at(2_000));
         assert_eq!(
-            meter.measured(at(2_000)),
+            told(&mut meter, at(2_000)),
             Some(UsualUpdate { update_us: 100_000, members: 1, stride: Stride::ONE })
         );
         meter.on_step((Stride::ONE, 8), 1.0, at(2_100));
-        assert_eq!(meter.measured(at(2_100)), None);
+        assert_eq!(told(&mut meter, at(2_100)), None);
         meter.on_enter(true, 2, at(2_100));
         let mut step = |ms| {
             meter.on_step((Stride::ONE, 8), 1.0, at(ms));
-            meter.measured(at(ms))
+            told(&mut meter, at(ms))
         };
         assert_eq!([step(4_000), step(5_000), step(6_010)], [None; 3], "the first one has the change in it");
         let of_two = UsualUpdate { update_us: 1_000_000, members: 2, stride: Stride::ONE };
         assert_eq!(step(7_000), Some(of_two), "not of the steps that one did");
+    }
+
+    #[test]
+    fn how_sure_a_measurement_is_follows_from_how_far_its_updates_are_apart() {
+        assert_eq!(spread(&[100; 9]), Spread { updates: 9, deviation_us: 0 }, "all take as long");
+        // The usual distance from 100 ms is 2 ms, so one is 2 · 1.483 · 9 / 8 off, and the median a third of that and a quarter.
+        let noisy = spread(&[100, 101, 99, 102, 98, 103, 97, 104, 96]);
+        assert_eq!((noisy, noisy.error_micro(100_000)), (Spread { updates: 9, deviation_us: 3_336 }, 13_937));
+        assert_eq!(spread(&[100, 101, 99, 102, 98, 103, 97, 900, 96]), noisy, "a stray one does not count");
+    }
+
+    #[test]
+    fn of_few_updates_less_is_sure() {
+        assert_eq!(spread(&[700, 730, 760]), Spread { updates: 3, deviation_us: 66_735 }, "30 · 1.483 · 3 / 2");
+        // Between the two distances in the middle, 20 and 40 ms.
+        assert_eq!(spread(&[500, 520, 540, 600]), Spread { updates: 4, deviation_us: 59_320 });
     }
 }

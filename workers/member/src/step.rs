@@ -431,13 +431,13 @@ impl<P> Member<P> {
         }
     }
 
-    /// The leader: how long a step usually takes.
+    /// The leader: how long a step usually takes, and how sure that is.
     fn report_throughput(&mut self) {
         let leads = self.membership.as_ref().is_some_and(|m| m.leader == self.config.me);
-        let Some(usual) = self.meter.measured(self.now).filter(|_| leads) else { return };
+        let Some((usual, spread)) = self.meter.measured(self.now).filter(|_| leads) else { return };
         let (job, generation) = (self.config.job.clone(), self.generation());
         let UsualUpdate { update_us: step_us, members, stride } = usual;
-        self.report(Report::ThroughputMeasured { job, generation, members, step_us, stride });
+        self.report(Report::ThroughputMeasured { job, generation, members, step_us, stride, spread: Some(spread) });
     }
 
     /// The leader: members of this generation train.

@@ -10,6 +10,7 @@ use events_schema::fact::{
     AbandonCause, AvoidCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy, Verdict,
 };
 use events_schema::report::ExitCause;
+use events_schema::spread::Spread;
 use events_schema::stride::Stride;
 use events_schema::{Digest, ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -239,7 +240,12 @@ pub(super) fn stepped(state: &mut State, id: &JobId, (members, stride): (Option<
     }
 }
 
-pub(super) fn throughput_measured(state: &mut State, id: &JobId, (members, stride): (u16, Stride), update_us: u64) {
+pub(super) fn throughput_measured(
+    state: &mut State,
+    id: &JobId,
+    (members, stride): (u16, Stride),
+    (update_us, spread): (u64, Option<Spread>),
+) {
     let Some(job) = state.live.get_mut(id) else { return };
     let step_us = (update_us / stride.steps()).max(1);
     job.step_us = Some(step_us);
@@ -247,6 +253,10 @@ pub(super) fn throughput_measured(state: &mut State, id: &JobId, (members, strid
     let has_range = job.spec.batch_range.is_some();
     if let Some(placement) = job.placement_mut() {
         placement.step_us_by_size.insert(members, step_us);
+        match spread {
+            Some(spread) => placement.spread_by_size.insert(members, spread.of_step(stride)),
+            None => placement.spread_by_size.remove(&members),
+        };
         if has_range {
             placement.update_us.insert((members, stride), update_us);
         }

@@ -206,8 +206,8 @@ impl State {
                 (self.planning.policy, self.planning.assumed_speeds) = (Some(policy.clone()), *assumed_speeds);
                 fleets::forecast(self, *forecast_day_ms);
             }
-            Fact::ThroughputMeasured { job, members, step_us, stride } => {
-                generations::throughput_measured(self, job, (*members, *stride), *step_us);
+            Fact::ThroughputMeasured { job, members, step_us, stride, spread } => {
+                generations::throughput_measured(self, job, (*members, *stride), (*step_us, *spread));
             }
             Fact::LinkMeasured { server, from, bytes_per_s, until, found } => {
                 let link = Link { from: from.clone(), bytes_per_s: *bytes_per_s, until: *until, found: *found };

@@ -86,9 +86,9 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
                 scaled(draft, job, usual_step_us.map(|usual| first_step_us.saturating_sub(usual)));
             }
         }
-        Report::ThroughputMeasured { job, generation, members, step_us, stride } => {
+        Report::ThroughputMeasured { job, generation, members, step_us, stride, spread } => {
             if in_force(draft, &record.server, job, *generation) {
-                throughput::measured(draft, job, (*members, *stride), *step_us);
+                throughput::measured(draft, job, (*members, *stride), (*step_us, *spread));
             }
         }
         Report::ReplicasDiffer { by, step, minority } => {

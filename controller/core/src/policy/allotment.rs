@@ -121,15 +121,17 @@ impl<'a> Allotment<'a> {
         }
     }
 
-    /// Leaves what nobody wants to those who hold it: moving it costs, and gives nothing to anybody. Not where it was measured to slow its job down.
+    /// Leaves what nobody wants to those who hold it: moving it costs, and gives nothing to anybody. Not where it was surely measured to slow its job
+    /// down.
     pub fn leave_idle_where_it_is(&mut self) {
         for (index, job) in self.view.jobs.iter().enumerate() {
             let share = self.shares[index];
             if share.slots > 0 && job.held > share.slots && job.class == Some(share.class) {
                 let kept = job.held.min(job.max).saturating_sub(share.slots);
                 let kept = u32::from(kept).min(self.pool[share.class]) as u16;
-                let speeds = self.view.speeds(index);
-                if job.curve.is_some() && speeds.speed(share.slots + kept) < speeds.speed(share.slots) {
+                let (speeds, all) = (self.view.speeds(index), share.slots + kept);
+                let slower = job.curve.is_some() && speeds.speed(all) < speeds.speed(share.slots);
+                if slower && !speeds.is_open(share.slots, all) {
                     continue;
                 }
                 self.pool[share.class] -= u32::from(kept);

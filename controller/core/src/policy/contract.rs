@@ -5,7 +5,7 @@ use super::antman::OPPORTUNISTIC;
 use super::elastic_tiresias::ElasticTiresias;
 use super::example::LongestWait;
 use super::ibm_dp::{IbmDp, Unfit};
-use super::speeds::SpeedCurve;
+use super::speeds::{Point, SpeedCurve};
 use super::tiresias::Tiresias;
 use super::{
     ClassView, JobView, Mixture, POLICY_NAMES, Plan, Policy, ServiceView, TenantView, View, WorkLeft, policy_by_name,
@@ -39,12 +39,14 @@ fn any_left() -> impl Strategy<Value = WorkLeft> {
     ]
 }
 
-/// Speeds on one slot and more; some fall, some stay as they are.
+/// Speeds on one slot and more; some fall, some stay as they are, and of some it is said how sure they are.
 fn any_curve() -> impl Strategy<Value = SpeedCurve> {
-    proptest::collection::vec(0u64..2_000_000, 17).prop_map(|steps| {
+    let errors = proptest::collection::vec(proptest::option::of(0u32..300_000), 17);
+    (proptest::collection::vec(0u64..2_000_000, 17), errors).prop_map(|(steps, errors)| {
         let fast =
             |slots: usize| 1_000_000 + steps.iter().take(slots).sum::<u64>() - (slots as u64 * 500_000).min(900_000);
-        SpeedCurve::new((1..=17).map(|slots| (slots as u16, fast(slots))).collect()).unwrap()
+        let point = |slots: usize| Point { slots: slots as u16, micro: fast(slots), error_micro: errors[slots - 1] };
+        SpeedCurve::of((1..=17).map(point).collect()).unwrap()
     })
 }
 

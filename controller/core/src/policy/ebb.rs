@@ -320,6 +320,8 @@ impl Work<'_> {
         let speeds = self.view.speeds(job);
         let sizes = std::iter::successors(speeds.next_size(from), |&size| speeds.next_size(size));
         let sizes = sizes.take_while(|&to| to <= of.max && u32::from(to - from) <= free);
+        // For what may be no gain nobody stands still.
+        let sizes = sizes.filter(|&to| to <= of.held || !speeds.is_open(of.held, to));
         let step = |to: u16| {
             let held = to <= of.held && of.class == Some(self.allotment.shares[job].class);
             // No better than what came before it, so that a part of a steep stretch is not worth more than all of it.
@@ -388,7 +390,7 @@ impl Policy for Ebb {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::speeds::SpeedCurve;
+    use super::super::speeds::{Point, SpeedCurve};
     use super::super::{ClassView, ServiceView, Wait};
     use super::*;
 
@@ -528,6 +530,20 @@ mod tests {
         crossed.jobs[1].held = 1;
         crossed.jobs[2].held = 2;
         assert_eq!(slots(&crossed)[..3], [1, 1, 2], "for whom 10 wait, it is just worth as much");
+    }
+
+    #[test]
+    fn what_may_be_no_gain_moves_nobody_and_is_kept_from_nobody() {
+        let point = |slots, micro| Point { slots, micro, error_micro: Some(30_000) };
+        let curves = [[point(1, 1_000_000), point(2, 1_020_000)], [point(1, 1_020_000), point(2, 1_000_000)]];
+        let curves = curves.map(|points| SpeedCurve::of(points.to_vec()).unwrap()).to_vec();
+        let of = |curve, held, others: &[JobView]| {
+            let jobs = [&[JobView { curve: Some(curve), ..job(1, 2, held) }], others].concat();
+            slots(&View { curves: curves.clone(), ..view(2, &jobs) })
+        };
+        assert_eq!([0, 1, 2].map(|held| of(0, held, &[])[0]), [2, 1, 2]);
+        assert_eq!([0, 1, 2].map(|held| of(1, held, &[])[0]), [1, 1, 2]);
+        assert_eq!([0, 1].map(|curve| of(curve, 2, &[job(1, 1, 0)])), [[1, 1], [1, 1]]);
     }
 
     #[test]

@@ -5,9 +5,27 @@
 use super::gain;
 use std::sync::Arc;
 
-/// Measured speeds by slots, in millionths of a unit of their own; straight lines between them, and nothing beyond the outermost ones.
+/// How far apart two measured speeds are at least of which it is not open any more which is the larger, in standard errors of their difference: of two that are
+/// the same, one in twenty comes out so far apart.
+const APART_ERRORS: f64 = 2.0;
+/// A whole, in millionths.
+const WHOLE_MICRO: f64 = 1e6;
+
+/// Measured speeds by slots, in millionths of a unit of their own, each with what is known of how sure it is; straight lines between them, and nothing beyond the
+/// outermost ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SpeedCurve(Arc<[(u16, u64)]>);
+pub struct SpeedCurve(Arc<[Point]>);
+
+/// A speed on so many slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Point {
+    /// How many.
+    pub slots: u16,
+    /// How fast, in millionths of the curve's unit.
+    pub micro: u64,
+    /// Its standard error, as a part of it, in millionths; none where nothing is said of that, or the speed is assumed.
+    pub error_micro: Option<u32>,
+}
 
 /// Points that make no curve.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,11 +46,17 @@ impl std::fmt::Display for CurveError {
 impl std::error::Error for CurveError {}
 
 impl SpeedCurve {
-    /// Of points (slots, millionths), by rising slots.
+    /// Of points (slots, millionths), by rising slots, of which nobody says how sure they are.
     pub fn new(points: Vec<(u16, u64)>) -> Result<Self, CurveError> {
-        let rising = points.is_sorted_by(|(a, _), (b, _)| a < b);
-        let above_zero = points.iter().all(|&(slots, micro)| slots > 0 && micro > 0);
+        Self::of(points.into_iter().map(|(slots, micro)| Point { slots, micro, error_micro: None }).collect())
+    }
+
+    /// Of points by rising slots.
+    pub fn of(points: Vec<Point>) -> Result<Self, CurveError> {
+        let rising = points.is_sorted_by(|a, b| a.slots < b.slots);
+        let above_zero = points.iter().all(|point| point.slots > 0 && point.micro > 0);
         if points.is_empty() || !rising || !above_zero {
+            let points = points.iter().map(|point| (point.slots, point.micro)).collect();
             return Err(CurveError { points });
         }
         Ok(Self(points.into()))
@@ -41,14 +65,34 @@ impl SpeedCurve {
     /// The speed on so many slots, in millionths of the curve's unit; 0 outside its range.
     #[must_use]
     pub fn micro(&self, slots: u16) -> u64 {
-        let above = self.0.partition_point(|(known, _)| *known < slots);
-        let Some(&(to, fast)) = self.0.get(above) else { return 0 };
-        if to == slots {
-            return fast;
+        let above = self.0.partition_point(|known| known.slots < slots);
+        let Some(to) = self.0.get(above) else { return 0 };
+        if to.slots == slots {
+            return to.micro;
         }
-        let Some(&(from, slow)) = above.checked_sub(1).and_then(|below| self.0.get(below)) else { return 0 };
+        let Some(from) = above.checked_sub(1).and_then(|below| self.0.get(below)) else { return 0 };
         let part = |speed: u64, share: u16| u128::from(speed) * u128::from(share);
-        ((part(fast, slots - from) + part(slow, to - slots)) / u128::from(to - from)) as u64
+        let between = part(to.micro, slots - from.slots) + part(from.micro, to.slots - slots);
+        (between / u128::from(to.slots - from.slots)) as u64
+    }
+
+    /// The standard error of the speed on so many slots, as a part of it, in millionths; none where it was not measured, or nothing is said of that.
+    #[must_use]
+    pub fn error_micro(&self, slots: u16) -> Option<u32> {
+        let place = self.0.binary_search_by_key(&slots, |point| point.slots).ok()?;
+        self.0[place].error_micro
+    }
+
+    /// Whether measurements leave open on which of two sizes it is faster. Never where nothing is said of how sure either is.
+    #[must_use]
+    pub fn is_open(&self, one: u16, other: u16) -> bool {
+        let of = |slots: u16| {
+            let (speed, error) = (self.micro(slots) as f64, f64::from(self.error_micro(slots)?) / WHOLE_MICRO);
+            Some((speed, speed * error))
+        };
+        let (Some((one, one_error)), Some((other, other_error))) = (of(one), of(other)) else { return false };
+        let apart = APART_ERRORS * (one_error * one_error + other_error * other_error).sqrt();
+        (one - other).abs() < apart
     }
 }
 
@@ -71,7 +115,7 @@ impl<'a> Speeds<'a> {
     #[must_use]
     pub fn speed(&self, slots: u16) -> f64 {
         match self.measured {
-            Some(curve) => curve.micro(slots) as f64 / 1e6,
+            Some(curve) => curve.micro(slots) as f64 / WHOLE_MICRO,
             None => gain::speed(self.workers, slots),
         }
     }
@@ -81,6 +125,19 @@ impl<'a> Speeds<'a> {
     pub fn ratio(&self, from: u16, to: u16) -> f64 {
         let before = self.speed(from);
         if before > 0.0 { self.speed(to) / before } else { 1.0 }
+    }
+
+    /// The standard error of the measured speed on so many slots, as a part of it; none where it is assumed, or nothing is said of that.
+    #[must_use]
+    pub fn error(&self, slots: u16) -> Option<f64> {
+        self.measured?.error_micro(slots).map(|micro| f64::from(micro) / WHOLE_MICRO)
+    }
+
+    /// Whether measurements leave open on which of two sizes it is faster: their speeds are less than two standard errors apart. Never where nothing is said of
+    /// how sure either is, so that what is assumed is tried.
+    #[must_use]
+    pub fn is_open(&self, one: u16, other: u16) -> bool {
+        self.measured.is_some_and(|curve| curve.is_open(one, other))
     }
 
     /// The next larger size that is faster, no larger than W.
@@ -142,6 +199,25 @@ mod tests {
         let flat = SpeedCurve::new(vec![(1, 5), (4, 5)]).unwrap();
         assert_eq!(Speeds::new(4, Some(&flat)).without_waste(1, 4), 1);
         assert_eq!(Speeds::new(4, Some(&flat)).without_waste(2, 4), 2);
+    }
+
+    #[test]
+    fn of_two_measured_speeds_it_is_open_which_is_larger_as_long_as_their_errors_leave_it_so() {
+        let with = |errors: [Option<u32>; 3]| {
+            let point = |(slots, micro, error_micro)| Point { slots, micro, error_micro };
+            let [one, two, four] = errors;
+            SpeedCurve::of([(1, 1_000_000, one), (2, 1_100_000, two), (4, 1_500_000, four)].map(point).to_vec())
+                .unwrap()
+        };
+        // 0.1 apart; of 3 % and 4 % of 1.1 twice the error is 2 · √(0.03² + 0.044²) = 0.107, of 2 % of 1.1 it is 0.074.
+        let (unsure, sure) = (with([Some(30_000), Some(40_000), None]), with([Some(30_000), Some(20_000), None]));
+        assert_eq!([unsure.is_open(1, 2), unsure.is_open(2, 1), sure.is_open(1, 2)], [true, true, false]);
+        assert!(!unsure.is_open(2, 4) && !unsure.is_open(2, 3), "of one of them nothing is said");
+        let exact = with([Some(0); 3]);
+        assert!(!exact.is_open(1, 1) && !exact.is_open(1, 2));
+        let speeds = Speeds::new(4, Some(&unsure));
+        assert_eq!([1, 2, 3, 4].map(|slots| speeds.error(slots)), [Some(0.03), Some(0.04), None, None]);
+        assert_eq!((Speeds::new(4, None).error(1), Speeds::new(4, None).is_open(1, 2)), (None, false));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use events_schema::fact::{
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
 use events_schema::slot_type::TypeTime;
+use events_schema::spread::Spread;
 use events_schema::stride::Stride;
 use events_schema::{CommandId, Digest, ExecutorId, Generation, SlotId, Step, TenantId, TimeMs};
 use minicbor::{Decode, Encode};
@@ -228,6 +229,10 @@ pub struct Placement {
     #[n(7)]
     #[cbor(default, skip_if = "BTreeMap::is_empty")]
     pub update_us: BTreeMap<(u16, Stride), u64>,
+    /// How far the steps were spread that [`Self::step_us_by_size`] is of, where that is known.
+    #[n(8)]
+    #[cbor(default, skip_if = "BTreeMap::is_empty")]
+    pub spread_by_size: BTreeMap<u16, Spread>,
 }
 
 /// The generation in force.
@@ -352,6 +357,7 @@ impl Placement {
             unlinked_at: TimeMs(0),
             step_us_by_size: BTreeMap::new(),
             update_us: BTreeMap::new(),
+            spread_by_size: BTreeMap::new(),
         }
     }
 

@@ -40,8 +40,8 @@ fn beside(servers: &[(&str, u16)]) -> (World, JobId) {
 fn stepped_on(world: &mut World, id: &JobId, on: &str, step_us: u64) {
     let members = members(world, id).len() as u16;
     let generation = job(world, id).active().unwrap().proposal.generation;
-    let report = Report::ThroughputMeasured { job: id.clone(), generation, members, step_us, stride: Stride::ONE };
-    says(world, on, report);
+    let (job, stride, spread) = (id.clone(), Stride::ONE, None);
+    says(world, on, Report::ThroughputMeasured { job, generation, members, step_us, stride, spread });
 }
 
 fn says(world: &mut World, on: &str, report: Report) -> Vec<Fact> {

@@ -86,9 +86,8 @@ impl Play {
         let active = job(&self.world, &self.id).active().unwrap();
         let (generation, members) = (active.proposal.generation, active.members.len() as u16);
         let step_us = self.step_us;
-        let report =
-            Report::ThroughputMeasured { job: self.id.clone(), generation, members, step_us, stride: Stride::ONE };
-        self.says(report);
+        let (job, stride, spread) = (self.id.clone(), Stride::ONE, None);
+        self.says(Report::ThroughputMeasured { job, generation, members, step_us, stride, spread });
     }
 
     /// The server of the leader, or of anybody, says something.

@@ -69,17 +69,22 @@ pub fn since(world: &World, mark: usize) -> Vec<Fact> {
 
 /// What policies are told of the work that jobs have left, in the order of their arrival.
 pub fn left(world: &World) -> Vec<WorkLeft> {
-    struct Asked(Mutex<Vec<WorkLeft>>);
+    view(world).jobs.iter().map(|job| job.left).collect()
+}
+
+/// What policies are told.
+pub fn view(world: &World) -> View {
+    struct Asked(Mutex<View>);
     impl Policy for Asked {
         fn name(&self) -> &'static str {
             "ebb"
         }
         fn plan(&self, view: &View) -> Plan {
-            *self.0.lock().unwrap() = view.jobs.iter().map(|job| job.left).collect();
+            *self.0.lock().unwrap() = view.clone();
             policy_by_name("ebb").unwrap().plan(view)
         }
     }
-    let asked = Asked(Mutex::new(Vec::new()));
+    let asked = Asked(Mutex::new(View::default()));
     let _ = plan_until(&world.state, world.at, &asked);
     asked.0.into_inner().unwrap()
 }

@@ -9,11 +9,21 @@ use controller_core::state::Active;
 use events_schema::fact::{Fact, PlanCause, WaitCause};
 use events_schema::job::JobSpec;
 use events_schema::report::Report;
+use events_schema::spread::Spread;
 use events_schema::{JobId, ServerId};
 use serde_json::json;
 
 /// The generation in force, of so many members, was measured; whether that was news.
 pub fn measured(world: &mut World, id: &JobId, members: u16, update_us: u64) -> bool {
+    measured_of(world, id, members, (update_us, None))
+}
+
+/// The same of nine updates with a standard deviation of so many microseconds.
+fn measured_with(world: &mut World, id: &JobId, members: u16, (update_us, deviation_us): (u64, u64)) -> bool {
+    measured_of(world, id, members, (update_us, Some(Spread { updates: 9, deviation_us })))
+}
+
+fn measured_of(world: &mut World, id: &JobId, members: u16, (update_us, spread): (u64, Option<Spread>)) -> bool {
     let server = ServerId::parse("local").unwrap();
     let incarnation = world.state.server(&server).unwrap().incarnation;
     let Active { proposal, members: now, .. } = job(world, id).active().unwrap().clone();
@@ -22,15 +32,19 @@ pub fn measured(world: &mut World, id: &JobId, members: u16, update_us: u64) -> 
     let facts = world.foreign_report(
         server,
         incarnation,
-        Report::ThroughputMeasured { job, generation, members, step_us: update_us, stride },
+        Report::ThroughputMeasured { job, generation, members, step_us: update_us, stride, spread },
     );
     has(&facts, |fact| matches!(fact, Fact::ThroughputMeasured { .. }))
 }
 
 /// A job on one slot, with another one to come.
-fn on_one(mut world: World) -> (World, JobId) {
+fn on_one(world: World) -> (World, JobId) {
+    on_one_of(world, spec())
+}
+
+fn on_one_of(mut world: World, spec: JobSpec) -> (World, JobId) {
     world.demand("local", 1);
-    let id = world.submit(spec());
+    let id = world.submit(spec);
     world.run();
     assert_eq!(members(&world, &id).len(), 1);
     (world, id)
@@ -75,6 +89,64 @@ fn who_gives_way_to_another_job_says_so_whatever_was_measured() {
     world.run();
     assert_eq!([members(&world, &id).len(), members(&world, &other).len()], [1, 1]);
     assert_eq!(reason(&world, &id).cause, PlanCause::GaveWay);
+}
+
+/// Both sizes are as fast, as far as was measured: which of them is faster is chance.
+#[test]
+fn no_job_changes_its_size_for_a_gain_that_its_measurements_leave_open() {
+    // Of 10 and 10.2 ms with a standard deviation of 0.6 ms each the medians are 2.5 % off; of 0.03 ms, an eighth of that.
+    for (deviation_us, then) in [(600, 2), (30, 1)] {
+        let (mut world, id) = on_one(local(2));
+        assert!(measured_with(&mut world, &id, 1, (10_000, deviation_us)));
+        world.demand("local", 0);
+        world.run();
+        assert_eq!(members(&world, &id).len(), 2, "what was not measured is tried, however sure the other one is");
+        assert!(measured_with(&mut world, &id, 2, (10_200, deviation_us)));
+        world.run();
+        assert_eq!(members(&world, &id).len(), then, "{deviation_us} µs");
+    }
+}
+
+#[test]
+fn no_job_grows_again_for_a_gain_that_its_measurements_leave_open() {
+    for (deviation_us, then) in [(600, (1, Some(WaitCause::Speed))), (30, (2, None))] {
+        let (mut world, id) =
+            on_one_of(local(2), spec_with(|document| document["workers"] = json!({"min": 1, "max": 2})));
+        assert!(measured_with(&mut world, &id, 1, (10_000, deviation_us)));
+        world.demand("local", 0);
+        world.run();
+        assert!(measured_with(&mut world, &id, 2, (9_800, deviation_us)));
+        world.run();
+        assert_eq!(members(&world, &id).len(), 2);
+        world.demand("local", 1);
+        world.run();
+        world.demand("local", 0);
+        world.run();
+        assert_eq!((members(&world, &id).len(), reason(&world, &id).waits), then, "{deviation_us} µs");
+    }
+}
+
+#[test]
+fn that_a_speed_is_surer_is_news_only_where_it_is_far_surer() {
+    let (mut world, id) = on_one(local(2));
+    let errors = |world: &World| {
+        let view = view(world);
+        [1, 2].map(|slots| view.speeds(0).error(slots).map(|error| (error * 1e3).round()))
+    };
+    assert!(measured(&mut world, &id, 1, 10_000));
+    assert_eq!(errors(&world), [None; 2], "an earlier build does not say");
+    assert!(measured_with(&mut world, &id, 1, (10_000, 2_400)), "it was not known before");
+    assert_eq!(errors(&world), [Some(100.0), None], "in thousandths: 1.2533 · 2.4 / 10 / √9");
+    assert!(!measured_with(&mut world, &id, 1, (10_300, 1_500)), "not half of it");
+    assert!(!measured(&mut world, &id, 1, 10_300));
+    assert!(measured_with(&mut world, &id, 1, (10_300, 1_200)));
+    assert_eq!(errors(&world), [Some(49.0), None], "and of another median");
+    assert!(!measured_with(&mut world, &id, 1, (10_000, 4_000)), "less sure is no news");
+    assert!(measured_with(&mut world, &id, 1, (14_000, 4_000)), "unless it is another time");
+    assert_eq!(errors(&world), [Some(119.0), None]);
+    // However often it is measured, and each time a little more surely.
+    let news = (0..4_000).rev().filter(|deviation_us| measured_with(&mut world, &id, 1, (14_000, *deviation_us)));
+    assert_eq!(news.count(), 4, "six hundredths, three, one and a half and less than one");
 }
 
 #[test]

@@ -155,7 +155,7 @@ pub fn facts() -> Vec<Fact> {
         ObjectsSwept { objects: 3, bytes: 4_096 },
         CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
         MemberLost { executor: executor(), slot: slot(1), noticed: LossNotice::Lease },
-        ThroughputMeasured { job: job(), members: 2, step_us: 17_600, stride: Stride::ONE },
+        ThroughputMeasured { job: job(), members: 2, step_us: 17_600, stride: Stride::ONE, spread: None },
         LinkMeasured {
             server: server(),
             from: vec![server()],

@@ -316,7 +316,7 @@ fn reports() -> Vec<Report> {
         SlotRecovered { slot: slot(2) },
         ReplicasDiffer { by: executor(), step: Step(100), minority: vec![executor()] },
         NewcomerFallsBehind { by: executor(), generation: Generation(4), executor: executor(), behind_steps: 7 },
-        ThroughputMeasured { job: job(), generation: Generation(4), members: 2, step_us: 17_600, stride: Stride::ONE },
+        strides::measured(17_600, Stride::ONE, None),
         LinkMeasured { executor: executor(), bytes_per_s: 5_000_000, settled: true },
         LinkSurveyed { peer: server(), bytes_per_s: 5_000_000 },
         TypesMeasured { job: job(), times: types::times() },
@@ -594,6 +594,7 @@ pub fn all() -> Vec<Sample> {
     samples.extend(specs::all(order(), telemetry()));
     samples.extend(stragglers::all());
     samples.extend(types::all());
+    samples.extend(strides::of_spread());
     samples.extend(traces::all(record, signal, report));
     samples
 }

@@ -1,8 +1,9 @@
-//! Samples of generations whose updates take several steps.
+//! Samples of generations whose updates take several steps, and of how sure it is what an update takes.
 
-use super::{job, proposal};
+use super::{Sample, job, proposal, sample};
 use events_schema::fact::{Fact, Proposal};
 use events_schema::report::Report;
+use events_schema::spread::Spread;
 use events_schema::stride::Stride;
 use events_schema::{Generation, Step};
 
@@ -20,7 +21,7 @@ pub fn facts_of_strides() -> Vec<Fact> {
             members: Some(2),
             stride,
         },
-        Fact::ThroughputMeasured { job: job(), members: 2, step_us: 61_000, stride },
+        Fact::ThroughputMeasured { job: job(), members: 2, step_us: 61_000, stride, spread: None },
     ]
 }
 
@@ -36,5 +37,21 @@ pub fn reports_of_strides() -> Vec<Report> {
         usual_members: Some(2),
         stride,
     };
-    vec![stepped, Report::ThroughputMeasured { job: job(), generation, members: 2, step_us: 61_000, stride }]
+    vec![stepped, measured(61_000, stride, None)]
+}
+
+/// What a leader measured.
+pub fn measured(step_us: u64, stride: Stride, spread: Option<Spread>) -> Report {
+    Report::ThroughputMeasured { job: job(), generation: Generation(4), members: 2, step_us, stride, spread }
+}
+
+/// Of speeds that say how sure they are.
+pub fn of_spread() -> Vec<Sample> {
+    let (stride, spread) = (Stride::ONE, Some(Spread { updates: 9, deviation_us: 740 }));
+    let fact = Fact::ThroughputMeasured { job: job(), members: 2, step_us: 17_600, stride, spread };
+    vec![
+        sample("Fact(spread)::ThroughputMeasured", &fact),
+        sample("Report(spread)::ThroughputMeasured", &measured(61_000, Stride::of(4), spread)),
+        sample("Report(spread, one step)::ThroughputMeasured", &measured(61_000, Stride::ONE, spread)),
+    ]
 }
