@@ -34,6 +34,7 @@ mod sentences;
 pub mod simulate;
 mod simulate_again;
 pub mod simulate_ask;
+mod simulate_detailed;
 mod simulate_files;
 pub mod simulate_options;
 pub mod simulate_papers;

@@ -42,6 +42,8 @@ struct Written {
     arguments: Vec<String>,
     inputs: BTreeMap<String, Digest>,
     policies: Vec<Map<String, Value>>,
+    #[serde(default)]
+    detailed: Vec<Map<String, Value>>,
 }
 
 /// The command line that a run had.
@@ -64,15 +66,17 @@ pub fn again(args: &AgainArgs, output: Output) -> Result<ExitCode, Failure> {
     let line = Line::try_parse_from(line).map_err(|error| no_run(error.to_string()))?;
     Files::are_there(&written.inputs)?;
     let (document, code) = run_of(&line.run, &args.report, output, Some(&written.inputs))?;
-    let others = others(&written.policies, &document);
-    others.iter().for_each(|other| advise(format!("{other}; {shown} is of another build of Ebb")));
-    Ok(if others.is_empty() { code } else { ExitCode::from(exit_code::FAILED) })
+    let detailed = others(&written.detailed, &document["detailed"]);
+    let mut differences = others(&written.policies, &document["policies"]);
+    differences.extend(detailed.iter().map(|other| format!("detailed {other}")));
+    differences.iter().for_each(|other| advise(format!("{other}; {shown} is of another build of Ebb")));
+    Ok(if differences.is_empty() { code } else { ExitCode::from(exit_code::FAILED) })
 }
 
 /// What is not what it was: which policies were run, or of each the first figure that is another, which says enough.
-fn others(before: &[Map<String, Value>], document: &Value) -> Vec<String> {
+fn others(before: &[Map<String, Value>], now: &Value) -> Vec<String> {
     // Over the same text, so that both are read alike.
-    let now: Vec<Map<String, Value>> = serde_json::from_str(&document["policies"].to_string()).unwrap_or_default();
+    let now: Vec<Map<String, Value>> = serde_json::from_str(&now.to_string()).unwrap_or_default();
     let name = |of: &Map<String, Value>| of.get("policy").and_then(Value::as_str).unwrap_or_default().to_owned();
     let names = |of: &[Map<String, Value>]| of.iter().map(name).collect::<Vec<_>>();
     let (were, are) = (names(before), names(&now));
@@ -96,7 +100,7 @@ mod tests {
     fn other_policies_are_a_difference_and_so_are_other_figures_but_for_the_clocks() {
         let (fifo, afs) = (json!({"policy": "fifo", "jobs": 1, "wall_s": 3.0}), json!({"policy": "afs", "jobs": 2}));
         let before: Vec<Map<String, Value>> = serde_json::from_value(json!([fifo, afs])).unwrap();
-        let found = |policies: Value| others(&before, &json!({"policies": policies}));
+        let found = |policies: Value| others(&before, &policies);
         assert!(found(json!([{"policy": "fifo", "jobs": 1, "wall_s": 4.0}, afs])).is_empty());
         assert_eq!(found(json!([fifo])), ["it ran fifo, and not fifo, afs"]);
         assert_eq!(found(json!([fifo, afs, {"policy": "ebb"}])), ["it ran fifo, afs, ebb, and not fifo, afs"]);

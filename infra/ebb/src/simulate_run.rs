@@ -3,6 +3,7 @@
 
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
+use crate::simulate_detailed::{compared, detailed, fits, side_by_side};
 use crate::simulate_files::Files;
 use crate::simulate_options::Given;
 use crate::simulate_report::{ReportArgs, of_seed, prepare, write_files};
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Most seeds of a run: with more the intervals are hardly narrower.
@@ -32,9 +34,11 @@ Examples:
   ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --report report
   ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --policies fifo,ebb -o json \\
     --inference 1x8:t4 --demand docs/examples/load/servegen-day.csv:rate_req_s
+  ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --policies fifo,ebb --first 12 --detailed
   ebb simulate run --generate bursty:2x48 --cluster 16x4:t4 --policies tiresias,elastic-tiresias --seeds 10
 
-The controller is the real one, on virtual time; executors are models, whose costs are measured ones. The same command gives the same
+The controller is the real one, on virtual time; executors are models, whose costs are measured ones. With --detailed they are the real ones as well,
+and it is printed by how much the models are off. The same command gives the same
 figures, but for those marked with *. A figure that cannot be had is null, or a dash. Exits with 1 if anything was done that must not be.
 docs/simulator.md says what each figure means, how recordings are read, and what is left out.";
 
@@ -50,6 +54,11 @@ pub struct RunArgs {
     /// So many runs, with this seed and those after it: figures are their means, and policies are compared seed by seed.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     pub seeds: u64,
+    /// Each policy once more, with real agents and executors and every message between them, beside the fast mode's models.
+    ///
+    /// It takes more than a thousand times as long, so recordings have to be short: --first, --scale, --to and a longer --step-ms make them so.
+    #[arg(long)]
+    pub detailed: bool,
     /// What is drawn of it.
     #[command(flatten)]
     pub report: ReportArgs,
@@ -68,13 +77,17 @@ pub(crate) fn run_of(
     inputs: Option<&BTreeMap<String, Digest>>,
 ) -> Result<(Value, ExitCode), Failure> {
     let rules = Rules::of(&args.setup)?;
-    let policies = args.policies.iter().map(|name| rules.policy(name, &args.setup));
+    let policies = args.policies.iter().map(|name| rules.policy(name, &args.setup).map(Arc::from));
     let policies = policies.collect::<Result<Vec<_>, _>>()?;
-    let (mut said, mut runs, mut violations) = (Value::Null, Vec::new(), Vec::new());
+    let (mut said, mut violations) = (Value::Null, Vec::new());
+    let (mut runs, mut in_detail) = (Vec::new(), Vec::new());
     let mut files = Files::default();
     for seed in (0..args.seeds).map(|more| args.setup.seed.wrapping_add(more)) {
         let (setup, notes, trace) = setup(&args.setup, &rules, seed, &mut files)?;
         inputs.map(|inputs| files.must_be(inputs)).transpose()?;
+        if args.detailed {
+            fits(&setup, &policies)?;
+        }
         let mut options = args.options();
         options.extend(resolved(&args.setup, &rules, &setup, &trace, &notes));
         if runs.is_empty() {
@@ -89,18 +102,17 @@ pub(crate) fn run_of(
         }
         let of_seed = json!({"arguments": alone(args, seed), "inputs": files.digests(), "options": options});
         let drawn = report.begun(&setup, args.seeds > 1)?;
-        let (documents, broken) = run_seed(&setup, of_seed, &policies, drawn)?;
-        runs.push(documents);
-        violations.extend(broken);
+        let ran = run_seed(&setup, of_seed, &policies, args.detailed, drawn)?;
+        runs.push(ran.documents);
+        in_detail.push(ran.detailed);
+        violations.extend(ran.violations);
     }
     let of_policy = |place: usize| runs.iter().map(|run| &run[place]).collect::<Vec<&Value>>();
-    let documents: Vec<Value> = match &runs[..] {
-        [run] => run.clone(),
-        _ => (0..policies.len()).map(|place| means(&of_policy(place))).collect(),
-    };
+    let documents = over(&runs);
+    let detailed = compared(&documents, &over(&in_detail));
     let compared: Vec<Value> =
         (1..policies.len()).filter_map(|place| compare(&of_policy(0), &of_policy(place))).collect();
-    let mut document = with(said, &documents, &violations);
+    let mut document = with(said, &documents, &detailed, &violations);
     if runs.len() > 1 {
         document["compared"] = Value::from(compared.clone());
         document["seeds"] = Value::from(runs);
@@ -114,7 +126,11 @@ pub(crate) fn run_of(
     match output {
         Output::Json => print_json(&document),
         Output::Table | Output::Name => {
-            line(table(&documents).trim_end());
+            line(if args.detailed {
+                side_by_side(&documents, &detailed)
+            } else {
+                table(&documents).trim_end().to_owned()
+            });
             compared.iter().for_each(|of| line(told(of)));
             if let Some(folder) = &report.report {
                 line(format!("the report is in {}", folder.join(PAGE).display()));
@@ -137,20 +153,44 @@ fn alone(args: &Given<RunArgs>, seed: u64) -> Vec<String> {
 }
 
 /// What was said of a run, and what came of it.
-fn with(mut said: Value, policies: &[Value], violations: &[String]) -> Value {
+fn with(mut said: Value, policies: &[Value], detailed: &[Value], violations: &[String]) -> Value {
     (said["policies"], said["violations"]) = (json!(policies), json!(violations));
+    if !detailed.is_empty() {
+        said["detailed"] = json!(detailed);
+    }
     said
+}
+
+/// The figures of each policy, means where there are several seeds.
+fn over(runs: &[Vec<Value>]) -> Vec<Value> {
+    match runs {
+        [run] => run.clone(),
+        _ => {
+            let policies = runs.first().map_or(0, Vec::len);
+            (0..policies).map(|place| means(&runs.iter().map(|run| &run[place]).collect::<Vec<_>>())).collect()
+        }
+    }
+}
+
+/// What came of one seed, under each policy.
+#[derive(Default)]
+struct Ran {
+    documents: Vec<Value>,
+    /// The same in detail, if that was asked for.
+    detailed: Vec<Value>,
+    violations: Vec<String>,
 }
 
 /// One seed's figures under each policy, and what must not be; its report is written where one is wanted.
 fn run_seed(
     setup: &Setup,
     said: Value,
-    policies: &[Box<dyn Policy>],
+    policies: &[Arc<dyn Policy>],
+    is_detailed: bool,
     mut report: Option<(PathBuf, Report)>,
-) -> Result<(Vec<Value>, Vec<String>), Failure> {
+) -> Result<Ran, Failure> {
     let deadlines: Vec<Option<u64>> = setup.jobs.iter().map(|job| job.deadline_ms).collect();
-    let (mut documents, mut violations) = (Vec::new(), Vec::new());
+    let mut ran = Ran::default();
     for policy in policies {
         let begun = Instant::now();
         let mut stopwatch = || begun.elapsed().as_nanos() as u64;
@@ -158,17 +198,23 @@ fn run_seed(
             Some(_) => run_with_sizes(setup, policy.as_ref(), &mut stopwatch),
             None => run(setup, policy.as_ref(), &mut stopwatch),
         };
-        documents.push(outcome.document(&deadlines, begun.elapsed().as_secs_f64()));
+        ran.documents.push(outcome.document(&deadlines, begun.elapsed().as_secs_f64()));
         if let Some((_, report)) = &mut report {
             report.add(setup, &outcome);
         }
-        violations.extend(outcome.tally.violations.iter().map(|what| format!("{}: {what}", policy.name())));
+        let mut violations = outcome.tally.violations.clone();
+        if is_detailed {
+            let (figures, broken) = detailed(setup, policy, &outcome)?;
+            ran.detailed.push(figures);
+            violations.extend(broken);
+        }
+        ran.violations.extend(violations.iter().map(|what| format!("{}: {what}", policy.name())));
     }
     if let Some((folder, report)) = report {
-        let document = with(said, &documents, &violations);
+        let document = with(said, &ran.documents, &compared(&ran.documents, &ran.detailed), &ran.violations);
         write_files(&folder, &report.files(&document))?;
     }
-    Ok((documents, violations))
+    Ok(ran)
 }
 
 /// How far a policy's mean completion is above the first one's, over several seeds.

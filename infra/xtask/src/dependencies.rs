@@ -153,7 +153,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "workers-agent-core",
         ],
     ),
-    ("loadtest-simulate", &["events-schema", "controller-core"]),
+    ("loadtest-simulate", &["events-schema", "controller-core", "loadtest-world"]),
     ("workers-agent-client", &["workers-agent", "gateway-api", "gateway-client", "storage"]),
     ("http-listener", &[]),
     ("shell", &["events-schema"]),

@@ -77,6 +77,13 @@ impl Costs {
         }
     }
 
+    /// What a job loses that is stopped and started again.
+    #[must_use]
+    pub fn stopped_and_started_ms(&self) -> u32 {
+        let all = self.save_ms + self.exit_ms + self.start_ms + self.link_ms + self.restore_ms;
+        u32::try_from(all).unwrap_or(u32::MAX)
+    }
+
     /// Nothing costs anything: what a policy could do at best.
     #[must_use]
     pub fn none() -> Self {

@@ -3,7 +3,7 @@
 //! The core is that of production: it decides, its facts are folded, its policies plan, its cheap invariants are checked after every moment.
 //! What stands around it is a model: executors start, come together, step, copy, save and leave in the times of [`Costs`], and a step takes
 //! what the job's [`Curve`] says. Between steps nothing happens, so a job of a week costs as many events as one of a minute. (That the real
-//! machines around the core do what these models do is for the detailed simulation, `loadtest/world`.)
+//! machines around the core do what these models do is for the detailed mode, [`detailed`], which runs the same setup in `loadtest/world`.)
 //!
 //! No clock, no I/O, no hash order: the same setup gives the same bytes. Time is measured by whoever runs it.
 //!
@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod costs;
 pub mod curve;
 pub mod deadlines;
+pub mod detailed;
 pub mod generate;
 pub mod goodput;
 pub mod imported;

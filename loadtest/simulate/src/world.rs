@@ -396,9 +396,7 @@ impl<'a> World<'a> {
                 of => of.told(setup.seed, number, totals_ms[number], left_ms()),
             }
         };
-        let costs = &setup.costs;
-        let restart_ms = costs.save_ms + costs.exit_ms + costs.start_ms + costs.link_ms + costs.restore_ms;
-        let restart_ms = u32::try_from(restart_ms).unwrap_or(u32::MAX);
+        let restart_ms = setup.costs.stopped_and_started_ms();
         let informed = Informed {
             policy: self.policy,
             jobs: &setup.jobs,

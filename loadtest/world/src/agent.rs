@@ -40,6 +40,9 @@ pub struct AgentProcess {
 
 /// The numeric class of a server.
 fn class_of(setup: &Setup, place: Place) -> Digest {
+    if let Some(group) = setup.group_at(place) {
+        return group.digest();
+    }
     let is_apart = setup.slow_type.is_some_and(|slow| slow.last_is_apart && place == setup.servers);
     Digest([if is_apart { 8 } else { 7 }; 32])
 }
@@ -99,7 +102,7 @@ impl World {
         let server = Self::server_at(place);
         let config = Config {
             server: server.clone(),
-            slots: self.schedule.setup.slots,
+            slots: self.schedule.setup.slots_at(place),
             guests: self.schedule.setup.guests,
             processors_milli: 1_000,
             class: class_of(&self.schedule.setup, place),

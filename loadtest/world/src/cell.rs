@@ -34,7 +34,7 @@ pub struct CellProcess {
 
 /// The policy that is shipped, which panics when it is told to, and is told what mutants say.
 struct Panicky {
-    policy: Box<dyn Policy>,
+    policy: Arc<dyn Policy>,
     panics: Arc<AtomicBool>,
     mutants: Mutants,
 }
@@ -55,7 +55,7 @@ impl Wraps for Panicky {
 const DELTA_MS: u64 = 1_000;
 
 /// The policy of a schedule.
-pub fn policy_of(setup: &Setup) -> Option<Box<dyn Policy>> {
+fn policy_of(setup: &Setup) -> Option<Box<dyn Policy>> {
     let policy = match setup.policy.as_str() {
         "ibm-dp" => Box::new(IbmDp::new(DELTA_MS, Unfit::Wait)),
         name => policy_by_name(name)?,
@@ -68,9 +68,16 @@ pub fn policy_of(setup: &Setup) -> Option<Box<dyn Policy>> {
 }
 
 impl World {
+    /// Who plans.
+    #[must_use]
+    pub fn policy(&self) -> Option<Arc<dyn Policy>> {
+        let of_schedule = || policy_of(&self.schedule.setup).map(Arc::from);
+        self.planner.clone().or_else(of_schedule)
+    }
+
     /// A controller's process begins; agents and callers find this one from now on.
     pub fn begin_controller(&mut self) {
-        let Some(policy) = policy_of(&self.schedule.setup) else { return };
+        let Some(policy) = self.policy() else { return };
         let (panics, mutants) = (Arc::clone(&self.policy_panics), self.mutants.clone());
         let policy: Arc<dyn Policy> = Arc::new(Panicky { policy, panics, mutants });
         let incarnation = self.random.draw();

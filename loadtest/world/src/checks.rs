@@ -156,6 +156,8 @@ pub struct Checks {
     pub generations: u64,
     pub steps: u64,
     pub batches: u64,
+    /// What slots of each host have spent on steps, where jobs say what those take.
+    pub made_us: BTreeMap<u16, u64>,
     /// Jobs in whose present run a bit flipped.
     pub flipped: BTreeSet<JobId>,
     /// Nothing is left to be seen.
@@ -192,6 +194,7 @@ impl Checks {
             generations: 0,
             steps: 0,
             batches: 0,
+            made_us: BTreeMap::new(),
             flipped: BTreeSet::new(),
             done: false,
         }
@@ -223,6 +226,12 @@ impl Checks {
         }
     }
 
+    /// The highest step of a job.
+    #[must_use]
+    pub fn newest_step(&self, job: &JobId) -> Step {
+        self.newest.get(job).map_or(Step(0), |(step, _)| *step)
+    }
+
     /// When the highest step of a job was done.
     pub fn stepped_at(&self, job: &JobId) -> At {
         self.newest.get(job).map_or(At(0), |(_, at)| *at)
@@ -248,7 +257,7 @@ impl Checks {
                 matches!(job.phase, JobPhase::Queued | JobPhase::Starting(_) | JobPhase::Running(..))
             });
             if runs {
-                let newest = self.newest.get(id).map_or(Step(0), |(step, _)| *step);
+                let newest = self.newest_step(id);
                 let watched = Watched { healed: newest, newest, rose_at: at, patience_ms: 0 };
                 self.watched.insert(id.clone(), watched);
             }

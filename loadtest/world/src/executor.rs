@@ -57,7 +57,6 @@ pub struct Executor {
     /// What it does not hear while it computes, if it is as it once was.
     unheard: Vec<In<Vec<Element>>>,
     unit: bool,
-    unit_us: u64,
     sums: BTreeMap<Node, Vec<Element>>,
     total: Vec<Option<Element>>,
     pub replica: Vec<Element>,
@@ -109,7 +108,6 @@ impl Executor {
             unread: Vec::new(),
             unheard: Vec::new(),
             unit: false,
-            unit_us: setup.unit_ms * 1_000,
             sums: BTreeMap::new(),
             total: Vec::new(),
             replica: Vec::new(),
@@ -217,7 +215,8 @@ impl World {
     fn on_built(&mut self, pid: Pid) {
         let Some(place) = self.processes.get(&pid).map(|process| process.place) else { return };
         let bytes = |elements: usize| Some(elements as u64 * self.schedule.setup.element_bytes);
-        let (replica_bytes, gradient_bytes) = (bytes(REPLICA), bytes(PARAMETERS));
+        let weighs = !self.schedule.setup.weightless_sums;
+        let (replica_bytes, gradient_bytes) = (bytes(REPLICA), bytes(PARAMETERS).filter(|_| weighs));
         let Some(executor) = self.executor_mut(pid) else { return };
         executor.listens = true;
         let (id, order) = (executor.id.clone(), executor.order.clone());
@@ -473,11 +472,11 @@ impl World {
     }
 
     fn compute(&mut self, pid: Pid, unit: Unit) {
-        let times = self.slowness(pid);
+        let (times, (unit_us, update_us)) = (self.slowness(pid), self.unit_us(pid));
         let Some(executor) = self.executor_mut(pid) else { return };
         executor.unit = true;
         let hangs = std::mem::take(&mut executor.hangs);
-        let unit_us = executor.unit_us * times;
+        let (unit_us, update_us) = (unit_us * times, update_us * times);
         let at = if let Unit::Gradient { step, rank, .. } = unit { Some((step, rank)) } else { None };
         let (done, us) = match unit {
             Unit::Evaluate { rank, .. } => {
@@ -501,7 +500,7 @@ impl World {
             }
             Unit::Update { step, stride, from } => {
                 self.update(pid, (step, stride), from);
-                (Done::Updated, unit_us / 8)
+                (Done::Updated, update_us)
             }
         };
         if hangs {
@@ -537,6 +536,9 @@ impl World {
             self.found("without determinism a sum is of all members' gradients", format!("{pid:?} step {step}"));
         }
         self.check_replica(pid, done);
+        if from == GradientFrom::Sum {
+            self.note_made(pid);
+        }
         self.step_is_done(&job, step, done);
     }
 

@@ -7,7 +7,7 @@
 //! No clock, no threads, no hash order, no I/O: the same schedule gives the same run, event for event, on every machine.
 //!
 //! Reading order: [`schedule`] (what is done to a world), [`world`] (hosts, processes, the turn of events), `cell.rs`, `agent.rs`, `executor.rs`,
-//! `gateway.rs` (one adapter for each machine), `net.rs`, `log.rs`, `store.rs`, `people.rs`, `acts.rs`, [`checks`], `calm.rs`, `ends.rs`, `elsewhere.rs`, `slowed.rs` and
+//! `gateway.rs` (one adapter for each machine), [`groups`] (servers and jobs that are not alike), `net.rs`, `log.rs`, `store.rs`, `people.rs`, `acts.rs`, [`checks`], `calm.rs`, `ends.rs`, `elsewhere.rs`, `slowed.rs` and
 //! `replay.rs` (what has to be true),
 //! [`weather`] (schedules from seeds), [`mutants`] (defects that have to be found), [`mod@run`] and [`mod@shrink`].
 
@@ -17,6 +17,7 @@
 pub mod bus;
 pub mod chaos;
 pub mod checks;
+pub mod groups;
 pub mod mutants;
 pub mod numbers;
 pub mod phase;

@@ -416,6 +416,7 @@ impl World {
             self.log.truth.apply(batch.at, fact);
         }
         self.check_batch(&before, batch);
+        self.counted.iter_mut().for_each(|counted| counted.push(batch.clone()));
     }
 
     /// A batch that was on its way while an operator looked may have taken what an input has lost: it is missed now, and restored after all.

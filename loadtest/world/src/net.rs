@@ -9,7 +9,7 @@ use crate::time::At;
 use crate::world::{CONTROL, Event, Input, Pid, World};
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use workers_member::{Bulk, In, LinkId};
+use workers_member::{Bulk, In, Kind as BulkKind, LinkId};
 use workers_session::{Envelope, Peer};
 
 /// A connection, of all that there ever were. Numbers rise.
@@ -89,6 +89,11 @@ pub struct Conn {
     pub ends: [End; 2],
     wires: [Wire; 2],
     latency_us: u64,
+}
+
+/// Whether it is of a step's exchange, and not of a replica that somebody lacks.
+fn is_sum(bulk: &Bulk) -> bool {
+    matches!(bulk.kind, BulkKind::Partial(_) | BulkKind::Reduced)
 }
 
 /// All connections and cuts.
@@ -219,6 +224,7 @@ impl World {
             return;
         }
         let bytes = match &packet {
+            Packet::Bulk(bulk, _) if self.schedule.setup.weightless_sums && is_sum(bulk) => 0,
             Packet::Bulk(bulk, _) => bulk.elements as u64 * self.schedule.setup.element_bytes,
             _ => MESSAGE_BYTES,
         };

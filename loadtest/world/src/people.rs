@@ -3,7 +3,7 @@
 
 use crate::schedule::{JobSetup, Place, Schedule, Setup};
 use crate::time::At;
-use crate::world::{Input, Pid, World};
+use crate::world::{Event, Input, Pid, World};
 use controller_core::state::SlotState;
 use controller_core::watch::UNIT_STALL_MS_MIN;
 use events_schema::batch::{InputStream, to_bytes};
@@ -41,7 +41,7 @@ impl Wish {
     }
 }
 
-/// One fleet: the slots of one server.
+/// One fleet: the slots of one server, or of a group of them; it goes by the first one's place.
 #[derive(Debug, Default)]
 pub struct Fleet {
     sequence: u64,
@@ -108,7 +108,7 @@ impl People {
     pub fn new(schedule: &Schedule) -> Self {
         let job = |index| JobId::parse(&format!("job-{index}")).unwrap_or_else(|e| unreachable!("{e}"));
         Self {
-            fleets: (1..=schedule.setup.servers).map(|place| (place, Fleet::default())).collect(),
+            fleets: schedule.setup.fleet_places().into_iter().map(|place| (place, Fleet::default())).collect(),
             jobs: (0..schedule.setup.jobs.len()).map(job).collect(),
             commands: 0,
             open: BTreeMap::new(),
@@ -182,14 +182,22 @@ impl World {
     /// What the world begins with: a dataset, fleets, jobs.
     pub fn open(&mut self) {
         self.command(Command::RegisterDataset { dataset: dataset() });
-        for place in 1..=self.schedule.setup.servers {
-            self.declare(place, self.schedule.setup.slots);
+        for place in self.schedule.setup.fleet_places() {
+            self.declare(place, u16::MAX);
         }
         for index in 0..self.people.jobs.len() {
-            let (job, spec) =
-                (self.people.jobs[index].clone(), spec(&self.schedule.setup, &self.schedule.setup.jobs[index]));
-            self.command(Command::SubmitJob { job, spec: Box::new(spec), body_digest: Digest([2; 32]) });
+            match self.schedule.setup.jobs[index].submitted_ms {
+                0 => self.submit(index),
+                at_ms => self.bus.put(At(0).plus_ms(at_ms), Event::Submit(index)),
+            }
         }
+    }
+
+    /// A user submits a job.
+    pub fn submit(&mut self, index: usize) {
+        let (job, spec) =
+            (self.people.jobs[index].clone(), spec(&self.schedule.setup, &self.schedule.setup.jobs[index]));
+        self.command(Command::SubmitJob { job, spec: Box::new(spec), body_digest: Digest([2; 32]) });
     }
 
     /// A fleet says which slots are its own. The next signal lends all that it does not need, whatever was taken back before.
@@ -205,7 +213,9 @@ impl World {
     }
 
     fn slots_at(&self, place: Place) -> Vec<SlotId> {
-        (0..self.schedule.setup.slots).map(|index| SlotId { server: Self::server_at(place), index }).collect()
+        let setup = &self.schedule.setup;
+        let of = |place| (0..setup.slots_at(place)).map(move |index| SlotId { server: Self::server_at(place), index });
+        setup.places_of(place).flat_map(of).collect()
     }
 
     /// A fleet gives a command.
@@ -263,7 +273,6 @@ impl World {
         let waits = self.people.asked.values().any(|asked| asked.place == place)
             || self.people.open.values().any(|(of, _)| *of == place);
         let is_whole = self.slots_at(place).iter().all(|slot| self.log.truth.slot(slot).is_some());
-        let all = self.schedule.setup.slots;
         let Some(fleet) = self.people.fleets.get_mut(&place).filter(|fleet| !waits && fleet.open.is_none()) else {
             return;
         };
@@ -272,7 +281,7 @@ impl World {
             return;
         }
         if !is_whole {
-            return self.declare(place, all);
+            return self.declare(place, u16::MAX);
         }
         if self.log.truth.fleet(&fleet_name(place)).is_some_and(|fleet| fleet.recalled.is_some()) {
             // Whoever releases vouches for all that is not needed.
@@ -344,7 +353,7 @@ impl World {
             }
         }
         if !decided {
-            self.bus.put(self.bus.now().plus_us(ASK_AGAIN_US), crate::world::Event::AskAgain(wish));
+            self.bus.put(self.bus.now().plus_us(ASK_AGAIN_US), Event::AskAgain(wish));
         }
     }
 

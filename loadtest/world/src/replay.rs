@@ -1,6 +1,5 @@
 //! What the log gives again: whoever reads it has the state that its controller has, in memory or from bytes, and decides the same.
 
-use crate::cell::policy_of;
 use crate::world::World;
 use controller_cell::Committed;
 use controller_core::{Input, State, decide};
@@ -22,7 +21,7 @@ impl World {
     }
 
     fn tick(&self, state: &State, at: TimeMs) -> Vec<Fact> {
-        let policy = policy_of(&self.schedule.setup);
+        let policy = self.policy();
         policy.map_or_else(Vec::new, |policy| decide(state, at, &Input::Tick, policy.as_ref()))
     }
 

@@ -47,22 +47,18 @@ pub struct Outcome {
 #[must_use]
 pub fn run(schedule: &Schedule, mutants: &Mutants) -> Outcome {
     let mut world = None;
-    let finding = catch_unwind(AssertUnwindSafe(|| {
-        let world = world.insert(World::new(schedule.clone(), mutants.clone()));
-        while world.checks.findings.is_empty() && !world.checks.done {
-            if !world.turn() || world.events > EVENTS_MAX {
+    let finding = first_finding(
+        &mut world,
+        || World::new(schedule.clone(), mutants.clone()),
+        |world| {
+            if world.events > EVENTS_MAX {
                 world.found("a run comes to its end", format!("{} events", world.events));
             }
-        }
-        world.checks.findings.first().cloned()
-    }));
-    let at_ms = world.as_ref().map_or(0, |world: &World| world.now().since_ms(At(0)));
-    let finding = finding.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let detail = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Some(Finding { property: "nothing panics".to_owned(), detail, at_ms })
-    });
+            !world.checks.done
+        },
+    );
     let Some(world) = world else { return Outcome { finding, ..Outcome::default() } };
+    let at_ms = world.now().since_ms(At(0));
     Outcome {
         events: world.events,
         time_ms: at_ms,
@@ -79,4 +75,32 @@ pub fn run(schedule: &Schedule, mutants: &Mutants) -> Outcome {
         met_others: world.checks.met_others,
         finding,
     }
+}
+
+/// Has a world go on from its beginning until somebody has seen enough of it, who looks after every event, or something is not as it has to be.
+pub fn watch(begin: impl FnOnce() -> World, mut goes_on: impl FnMut(&mut World) -> bool) -> Option<Finding> {
+    first_finding(&mut None, begin, &mut goes_on)
+}
+
+/// The first thing that is not as it has to be in a world, for as long as it goes on; that a machine panics is one.
+fn first_finding(
+    world: &mut Option<World>,
+    begin: impl FnOnce() -> World,
+    mut goes_on: impl FnMut(&mut World) -> bool,
+) -> Option<Finding> {
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        let world = world.insert(begin());
+        while world.checks.findings.is_empty() && goes_on(world) {
+            if !world.turn() {
+                world.found("a run comes to its end", format!("{} events", world.events));
+            }
+        }
+        world.checks.findings.first().cloned()
+    }));
+    found.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let detail = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        let at_ms = world.as_ref().map_or(0, |world| world.now().since_ms(At(0)));
+        Some(Finding { property: "nothing panics".to_owned(), detail, at_ms })
+    })
 }

@@ -1,6 +1,7 @@
 //! A schedule: how a world is set up, and everything that people, fleets and bad luck do to it, with times. A run follows from it and its
 //! seed alone, so a schedule kept as a JSON file replays.
 
+use crate::groups::Group;
 use crate::numbers::{PARAMETERS, REPLICA};
 use crate::phase::Phase;
 use events_schema::batch::InputStream;
@@ -24,6 +25,9 @@ pub struct Schedule {
 pub struct Setup {
     /// Servers with slots, each of a fleet of its own.
     pub servers: u16,
+    /// The same servers in groups, each of them one fleet; if nothing is said, all are alike and each is a fleet of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Group>,
     /// The first so many servers are the core: healthy from the healing on.
     pub core_servers: u16,
     /// Slots of each server.
@@ -31,7 +35,7 @@ pub struct Setup {
     /// Whether each of them has a guest slot.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub guests: bool,
-    /// Jobs, submitted at the beginning.
+    /// Jobs, submitted at the beginning or at their time.
     pub jobs: Vec<JobSetup>,
     /// Time that the gradient of one rank takes.
     pub unit_ms: u64,
@@ -45,6 +49,9 @@ pub struct Setup {
     pub jitter_us: u64,
     /// Of a link between two executors, one way.
     pub link_bytes_per_s: u64,
+    /// Sums of gradients weigh nothing there: what their exchange takes is in what jobs say of their steps.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub weightless_sums: bool,
     /// A server whose links to all others carry less, for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_link: Option<SlowLink>,
@@ -53,6 +60,9 @@ pub struct Setup {
     pub slow_type: Option<SlowType>,
     /// Of one executor's reads or writes.
     pub store_bytes_per_s: u64,
+    /// How often controllers sweep it; if nothing is said, much more often than in production.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep_ms: Option<u64>,
     /// Bytes that one element stands for.
     pub element_bytes: u64,
     /// Time without a controller after which an agent gives all slots back.
@@ -145,6 +155,12 @@ impl SlowType {
 /// One job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSetup {
+    /// When it is submitted.
+    #[serde(default, skip_serializing_if = "is_at_once")]
+    pub submitted_ms: u64,
+    /// What a step takes, in microseconds, with one member, with two, and so on to its most; if nothing is said, it follows from what gradients take.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub step_us: Vec<u64>,
     /// Fewest slots it runs on.
     pub min: u16,
     /// Its ranks, and most slots.
@@ -195,6 +211,10 @@ pub struct Entry {
     pub of: u16,
     /// What is done to the world then.
     pub act: Act,
+}
+
+fn is_at_once(ms: &u64) -> bool {
+    *ms == 0
 }
 
 fn is_first(job: &u16) -> bool {

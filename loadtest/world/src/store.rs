@@ -29,7 +29,7 @@ const STEPS_PER_BLOCK: u64 = 8;
 /// Status of an executor that gave the store up, before that was told apart from a failure of its program.
 const STATUS_GIVEN_UP: i32 = 5;
 /// Controllers sweep the store so often: in production every few hours.
-pub const SWEEP_MS: u64 = 7_000;
+const SWEEP_MS: u64 = 7_000;
 /// How old listings are that come late.
 const LATE_MS: u64 = 20_000;
 
@@ -396,12 +396,18 @@ impl World {
         }
     }
 
+    /// The store is swept again a while later.
+    pub fn next_sweep(&mut self) {
+        let every_ms = self.schedule.setup.sweep_ms.unwrap_or(SWEEP_MS);
+        self.bus.put(self.now().plus_ms(every_ms), Event::Sweep);
+    }
+
     /// Every controller that thinks it leads looks through a listing for what nothing counts, also one that was replaced meanwhile. The age
     /// that spares what is on its way is taken as passed: it has to be safe by what is decided alone. A damaged checkpoint that counts no
     /// longer makes earlier ones count again that only their age would have spared, so jobs with one are left out.
     pub fn sweep(&mut self) {
         let now = self.now();
-        self.bus.put(now.plus_ms(SWEEP_MS), Event::Sweep);
+        self.next_sweep();
         if self.store.is_closed(now) {
             return;
         }

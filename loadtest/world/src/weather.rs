@@ -279,6 +279,8 @@ pub(crate) fn few_servers(random: &mut Random) -> Setup {
 /// A job of up to so many executors, which is not over before its schedule is.
 pub(crate) fn trains_on(max: u16, checkpoint_every: u64, compare_every: Option<u64>) -> JobSetup {
     JobSetup {
+        submitted_ms: 0,
+        step_us: Vec::new(),
         min: 1,
         max,
         steps: STEPS_MANY,
@@ -489,6 +491,8 @@ fn setup(random: &mut Random) -> Setup {
     let core_slots = core_servers * slots;
     let jobs = (0..random.between(1, 2).min(u64::from(core_slots)))
         .map(|_| JobSetup {
+            submitted_ms: 0,
+            step_us: Vec::new(),
             min: 1,
             max: random.between(1, 6) as u16,
             steps: if random.one_in(3) { random.between(STEPS_FEW.0, STEPS_FEW.1) } else { STEPS_MANY },
@@ -510,6 +514,7 @@ fn setup(random: &mut Random) -> Setup {
     let jitter_us = if random.one_in(3) { random.between(1_000, JITTER_US_MAX) } else { 0 };
     Setup {
         servers,
+        groups: Vec::new(),
         core_servers,
         slots,
         guests: false,
@@ -519,9 +524,11 @@ fn setup(random: &mut Random) -> Setup {
         latency_us: random.between(100, 5_000),
         jitter_us,
         link_bytes_per_s: if slow_links { 5_000_000 } else { 125_000_000 },
+        weightless_sums: false,
         slow_link: None,
         slow_type: None,
         store_bytes_per_s: 100_000_000,
+        sweep_ms: None,
         element_bytes: if slow_links { random.between(5_000, 40_000) } else { random.between(5_000, 500_000) },
         loan_lease_ms: if random.one_in(4) { 20_000 } else { 600_000 },
         reclaim_deadline_ms: random.between(500, 20_000),

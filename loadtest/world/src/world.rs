@@ -17,7 +17,8 @@ use crate::random::Random;
 use crate::schedule::{Place, Schedule};
 use crate::store::Store;
 use crate::time::{At, Clock};
-use events_schema::batch::InputStream;
+use controller_core::Policy;
+use events_schema::batch::{Batch, InputStream};
 use events_schema::control::{FromExecutor, ToExecutor};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub enum Event {
     LogAnswer(crate::log::Asker, crate::log::Answer),
     /// The gateway's view of the log goes on.
     Tail,
+    /// The time of a job has come.
+    Submit(usize),
     /// Somebody asks again.
     AskAgain(crate::people::Wish),
     /// A call of a client is woken.
@@ -183,12 +186,22 @@ pub struct World {
     pub events: u64,
     /// What controllers and agents noted, for whoever looks at one run; nothing is kept for others.
     pub notes: Option<Vec<String>>,
+    /// Batches that counted, in the same way.
+    pub counted: Option<Vec<Batch>>,
+    /// Who plans instead of the schedule's policy.
+    pub planner: Option<Arc<dyn Policy>>,
 }
 
 impl World {
     /// A world in which nothing has happened.
     #[must_use]
     pub fn new(schedule: Schedule, mutants: Mutants) -> Self {
+        Self::planned_by(schedule, mutants, None)
+    }
+
+    /// The same, where somebody plans instead of the schedule's policy, if anybody is given.
+    #[must_use]
+    pub fn planned_by(schedule: Schedule, mutants: Mutants, planner: Option<Arc<dyn Policy>>) -> Self {
         let host = |clock: &crate::schedule::ClockSetup| Host {
             clock: Clock { drift_ppm: clock.drift_ppm, ahead_ms: clock.ahead_ms },
             up: true,
@@ -222,6 +235,8 @@ impl World {
             awaited: Vec::new(),
             events: 0,
             notes: None,
+            counted: None,
+            planner,
             schedule,
         };
         world.begin_controller();
@@ -234,7 +249,7 @@ impl World {
         }
         world.bus.put(At(0).plus_ms(world.schedule.heal_at_ms), Event::Heal);
         world.bus.put(At(0).plus_ms(crate::checks::LOOK_MS), Event::Check);
-        world.bus.put(At(0).plus_ms(crate::store::SWEEP_MS), Event::Sweep);
+        world.next_sweep();
         world
     }
 
@@ -257,6 +272,7 @@ impl World {
             Event::Land(append) => self.land(append),
             Event::LogAnswer(asker, answer) => self.log_answers(asker, answer),
             Event::Tail => self.tail(),
+            Event::Submit(index) => self.submit(index),
             Event::AskAgain(wish) => self.ask(wish),
             Event::CallWake(call, number) => self.wake_call(call, number),
             Event::Reap(pid) => self.reap(pid),

@@ -2,7 +2,7 @@
 //! is somebody else's.
 
 use crate::support::{EBB, text};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -325,4 +325,45 @@ fn the_four_means_of_another_simulator_come_out_within_half_a_percent() {
     let means = rows.iter().filter(|row| row["figure"] == "mean completion" && row["paper"].is_number());
     let ratios: Vec<f64> = means.map(|row| row["ratio"].as_f64().unwrap()).collect();
     assert!(ratios.len() == 4 && ratios.iter().all(|ratio| (ratio - 1.0).abs() <= 0.005), "{ratios:?}");
+}
+
+#[test]
+fn jobs_run_in_detail_beside_the_models_and_it_is_said_by_how_much_those_are_off() {
+    let few = [&SHORT[..], &["--first", "3", "--detailed"]].concat();
+    let (fast, both) = (ran(&["--first", "3"]), ran(&["--first", "3", "--detailed"]));
+    assert_eq!(
+        timeless(fast)["policies"],
+        timeless(both.clone())["policies"],
+        "the fast mode is the same beside the other"
+    );
+    let detailed = &both["detailed"][0];
+    assert_eq!((&detailed["finished"], &detailed["plans"], &both["violations"]), (&3.into(), &Value::Null, &json!([])));
+    let ratio = detailed["fast_over_detailed"]["mean_completion_s"].as_f64().unwrap();
+    assert!((0.97..1.0).contains(&ratio), "{ratio}");
+    let table = String::from_utf8(ebb(&few).stdout).unwrap();
+    assert!(table.contains("fifo detailed") && table.contains("fifo: fast ÷ detailed: mean completion 0.9"), "{table}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let printed = text(&folder.path().join("printed.json"));
+    fs::write(&printed, both.to_string()).unwrap();
+    assert!(ebb(&["simulate", "again", &printed]).status.success());
+    let other = both
+        .to_string()
+        .replace(&format!("\"mean_completion_s\":{}", detailed["mean_completion_s"]), "\"mean_completion_s\":1");
+    fs::write(&printed, other).unwrap();
+    let again = ebb(&["simulate", "again", &printed]);
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert!(again.status.code() == Some(1) && said.contains("detailed fifo: mean_completion_s is "), "{said}");
+
+    for (more, said) in [
+        (
+            &["--detailed"][..],
+            "are too many for the detailed mode; expected 300000 at most, which --first, --scale, --to",
+        ),
+        (&["--detailed", "--guests"], "expected a run without --guests"),
+    ] {
+        let output = ebb(&[&SHORT[..], more].concat());
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && complaint.contains(said) && output.stdout.is_empty(), "{complaint}");
+    }
 }
