@@ -241,7 +241,6 @@ impl TorchJob {
             built.lengths().ok_or_else(|| TorchError::Protocol("lengths contradict each other".to_owned()))?;
         let [replica, batch]: [_; 2] =
             descriptors.try_into().map_err(|_| TorchError::Protocol("two descriptors are needed".to_owned()))?;
-        let replica = ReplicaMemory::new(File::from(replica), lengths.replica);
         let batches = BatchMemory::new(File::from(batch), start.place_bytes());
         let (own_rows, held_out_parts) = (built.own_rows(), built.held_out_parts);
         let (parameter_count, class, times) = (built.parameter_count, built.class.to_string(), built.times);
@@ -251,7 +250,7 @@ impl TorchJob {
             python,
             _environment: environment,
             _own: launch.own,
-            replica,
+            replica: ReplicaMemory::new(File::from(replica), lengths.replica),
             batches,
             mapped: BTreeSet::new(),
             updating: false,
@@ -333,22 +332,14 @@ impl TorchJob {
 
     /// The child's replica, in `room` if that is as long.
     pub fn read_replica(&mut self, room: Option<Vec<f32>>) -> Result<Vec<f32>, TorchError> {
-        self.show()?;
-        Ok(self.replica.read(room)?)
+        Ok(self.replica_reader()?.read_all(room)?)
     }
 
-    /// The child's replica, for who reads it beside the next gradient: what would change it waits for them.
+    /// The same, for who reads it beside the next gradient: what would change it waits for them. That of a device is copied to where it is read.
     pub fn replica_reader(&mut self) -> Result<ReplicaReader, TorchError> {
-        self.show()?;
+        self.replica.release();
+        self.ask(b'S', &[])?;
         Ok(self.replica.reader())
-    }
-
-    /// Has the memory that both map be what the child has; on a device it has another.
-    fn show(&mut self) -> Result<(), TorchError> {
-        if self.start.model.device != TorchDevice::Cpu {
-            self.replica.release();
-        }
-        self.ask(b'S', &[]).map(drop)
     }
 
     /// Waits until nobody reads the replica, as an update does.

@@ -48,14 +48,6 @@ impl ReplicaMemory {
         ReplicaReader { file: Arc::clone(&self.file), elements: self.elements, _until: until }
     }
 
-    /// All of it, in `room` if that is as long.
-    pub(crate) fn read(&self, room: Option<Vec<f32>>) -> io::Result<Vec<f32>> {
-        let room = room.filter(|room| room.len() == self.elements);
-        let mut replica = room.unwrap_or_else(|| vec![0f32; self.elements]);
-        self.file.read_exact_at(bytemuck::cast_slice_mut(&mut replica), 0)?;
-        Ok(replica)
-    }
-
     /// Becomes this, or begins with it.
     pub(crate) fn write(&mut self, replica: &[f32]) -> io::Result<()> {
         self.release();
@@ -69,6 +61,14 @@ impl ReplicaReader {
     #[must_use]
     pub fn len(&self) -> usize {
         self.elements
+    }
+
+    /// All of it, in `room` if that is as long.
+    pub fn read_all(&self, room: Option<Vec<f32>>) -> io::Result<Vec<f32>> {
+        let room = room.filter(|room| room.len() == self.elements);
+        let mut replica = room.unwrap_or_else(|| vec![0f32; self.elements]);
+        self.file.read_exact_at(bytemuck::cast_slice_mut(&mut replica), 0)?;
+        Ok(replica)
     }
 
     /// Copies elements from `start` on.
@@ -102,15 +102,15 @@ mod tests {
         let mut read = [0.0; 2];
         reader.read(1, &mut read).unwrap();
         drop(reader);
-        assert_eq!((read, writing.join().unwrap().read(None).unwrap()), ([2.0, 3.0], vec![9.0; 4]));
+        assert_eq!((read, writing.join().unwrap().reader().read_all(None).unwrap()), ([2.0, 3.0], vec![9.0; 4]));
     }
 
     #[test]
     fn it_is_read_into_memory_that_is_there() {
-        let (memory, room) = (memory(), vec![0.0; 4]);
+        let (reader, room) = (memory().reader(), vec![0.0; 4]);
         let place = room.as_ptr();
-        let read = memory.read(Some(room)).unwrap();
+        let read = reader.read_all(Some(room)).unwrap();
         assert_eq!((read.as_ptr(), &read[..]), (place, &[1.0, 2.0, 3.0, 4.0][..]));
-        assert_eq!(memory.read(Some(vec![0.0; 3])).unwrap(), read, "unless it is too short");
+        assert_eq!(reader.read_all(Some(vec![0.0; 3])).unwrap(), read, "unless it is too short");
     }
 }

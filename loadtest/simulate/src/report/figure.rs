@@ -161,7 +161,7 @@ impl Figure {
         self.drawn(r#" xmlns="http://www.w3.org/2000/svg""#, &format!("<style>{}</style>", colours()))
     }
 
-    /// As a piece of a page that has [`colours`].
+    /// As a piece of a page that has the colours already.
     #[must_use]
     pub fn piece(&self) -> String {
         self.drawn("", "")
