@@ -34,12 +34,9 @@ Examples:
   ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --report report
   ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --policies fifo,ebb -o json \\
     --inference 1x8:t4 --demand docs/examples/load/servegen-day.csv:rate_req_s
-  ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --policies fifo,ebb --first 12 --detailed
   ebb simulate run --generate bursty:2x48 --cluster 16x4:t4 --policies tiresias,elastic-tiresias --seeds 10
 
-The controller is the real one, on virtual time; executors are models, whose costs are measured ones. With --detailed they are the real ones as well,
-and it is printed by how much the models are off. The same command gives the same
-figures, but for those marked with *. A figure that cannot be had is null, or a dash. Exits with 1 if anything was done that must not be.
+The controller is the real one, on virtual time; executors are models, whose costs are measured ones. The same command gives the same figures, but for those marked with *. A figure that cannot be had is null, or a dash. Exits with 1 if anything was done that must not be.
 docs/simulator.md says what each figure means, how recordings are read, and what is left out.";
 
 /// Arguments of `ebb simulate run`.
@@ -54,8 +51,9 @@ pub struct RunArgs {
     /// So many runs, with this seed and those after it: figures are their means, and policies are compared seed by seed.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     pub seeds: u64,
-    /// Each policy once more, with real agents and executors and every message between them, beside the fast mode's models.
+    /// Also with the real agents, executors and messages between them
     ///
+    /// Each policy runs once more so, beside the fast mode's models, and it is printed by how much those are off.
     /// It takes more than a thousand times as long, so recordings have to be short: --first, --scale, --to and a longer --step-ms make them so.
     #[arg(long)]
     pub detailed: bool,
