@@ -1,5 +1,5 @@
-//! The inbox while something long is done: a second thread looks into it, so that an executor can leave in the middle of one gradient, and say to others that
-//! it stays. What overtakes is the machine's to say (`workers/member/src/meanwhile.rs`); everything else is kept, in order, for the trainer.
+//! The inbox while something long is done: a second thread looks into it, so that an executor can leave in the middle of one gradient, say to others that
+//! it stays, and hear how far newcomers have come. What overtakes is the machine's to say (`workers/member/src/meanwhile.rs`); everything else is kept, in order, for the trainer.
 //!
 //! The unit is computed where it always is. A short one has nobody look: it is over sooner than anybody who waits would notice. Whoever computes it and comes to
 //! wait has somebody look from then on (`store_wait.rs`), since nobody can say of the store how long it takes.
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use workers_member::{Exit, In, Member, Out, Unit, is_of_leaving};
+use workers_member::{Exit, In, Member, Out, Unit, may_overtake};
 use workers_session::Message;
 
 /// A unit is long if the one before it took so long: a tenth of what anybody waits who wants a slot back at once, and a thousand times what starting a
@@ -191,7 +191,7 @@ impl<W: Write + Send> Looker<'_, '_, W> {
             return self.following.begin(trace);
         }
         self.ordered |= matches!(event, Event::Order(_));
-        match leaving(&event).filter(|input| self.overtakes(input)) {
+        match overtaking(&event).filter(|input| self.overtakes(input)) {
             Some(input) => self.tell(input),
             None => self.events.keep(event),
         }
@@ -226,12 +226,12 @@ impl<W: Write + Send> Looker<'_, '_, W> {
     }
 }
 
-/// What the machine is told of what may be of leaving.
-fn leaving(event: &Event) -> Option<Input> {
+/// What the machine is told of what it may hear.
+fn overtaking(event: &Event) -> Option<Input> {
     match event {
         Event::Leave { within_ms } => Some(In::Leave(Duration::from_millis(*within_ms))),
         Event::Deadline { within_ms } => Some(In::Deadline(Duration::from_millis(*within_ms))),
-        Event::Message { link, envelope, bytes } if is_of_leaving(&envelope.message) => {
+        Event::Message { link, envelope, bytes } if may_overtake(&envelope.message) => {
             Some(In::Message { link: *link, envelope: envelope.clone(), bytes: *bytes })
         }
         _ => None,

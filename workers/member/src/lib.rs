@@ -44,7 +44,7 @@ pub use event::{
     StateTransfer, Task, Unit, Written,
 };
 pub use follow::behind_max;
-pub use meanwhile::is_of_leaving;
+pub use meanwhile::may_overtake;
 pub use member::Member;
 pub use reduce::{Action, Reduction, SumOp, Unfit, chunk};
 pub use save::STORE_PATIENCE_FACTOR;

@@ -1,5 +1,10 @@
-//! What a member does while a gradient, or a part of an evaluation, is computed: only what leaving takes. It hears that it has to go, asks the others, says
-//! to others that it stays, and goes. Everything else waits until the unit is done, because whoever handles it may rely on being between two.
+//! What a member does while a gradient, or a part of an evaluation, is computed: what leaving takes, and hearing how far newcomers have come. It hears that it
+//! has to go, asks the others, says to others that it stays, and goes. Everything else waits until the unit is done, because whoever handles it may rely on being
+//! between two.
+//!
+//! How far a newcomer has come is looked at when the step is contributed, which the end of its last unit does before anything that waits is read. A newcomer
+//! whose gradient came while that unit was computed would be a step behind for ever, and let in only when patience with it is over.
+//!
 //! The same while a replica is read out of the store, or made, to begin with: who does that is in step with nobody yet, so it asks nobody and goes.
 //!
 //! None of this touches the step: no sum, no replica, no membership. A session that computes is in a step of the membership in force and stays in it until
@@ -11,10 +16,19 @@ use crate::member::Member;
 use std::time::Duration;
 use workers_session::{Envelope, Input, Message};
 
-/// Whether it is about leaving in the middle of a step, so that [`Member::overtakes`] may say yes to it.
+/// Whether [`Member::overtakes`] may say yes to it: it is about leaving in the middle of a step, or a newcomer's word of itself.
 #[must_use]
-pub fn is_of_leaving(message: &Message) -> bool {
+pub fn may_overtake(message: &Message) -> bool {
+    is_of_leaving(message) || is_of_newcomer(message)
+}
+
+fn is_of_leaving(message: &Message) -> bool {
     matches!(message, Message::MayGo | Message::Stays)
+}
+
+/// These change what is known of it, and neither step nor membership.
+fn is_of_newcomer(message: &Message) -> bool {
+    matches!(message, Message::Ready | Message::Followed { .. })
 }
 
 impl<P> Member<P> {
@@ -42,6 +56,9 @@ impl<P> Member<P> {
 
     /// Who was told a deadline may also have been told a proposal that lets it go, which waits for the end of the unit: until then it does not say that it stays.
     fn is_heard(&self, Envelope { tag, message }: &Envelope) -> bool {
+        if is_of_newcomer(message) {
+            return true;
+        }
         let in_force = self.session().membership().is_some_and(|membership| membership.tag == *tag);
         in_force && is_of_leaving(message) && !(*message == Message::MayGo && self.leave.is_told())
     }
@@ -74,7 +91,7 @@ mod tests {
     use crate::event::{Done, Exit, LinkId};
     use crate::member::tests::{config, proposal, running};
     use events_schema::fact::Entry;
-    use events_schema::{Generation, Step};
+    use events_schema::{Generation, Rank, Step};
     use workers_session::{Peer, Tag};
 
     const OTHER: LinkId = LinkId { peer: Peer(1), number: 7 };
@@ -141,6 +158,49 @@ mod tests {
         assert_eq!(out, [Out::WakeAt(at(2_700))]);
         assert!(said(&member.handle(at(2_700), In::Wake)).is_empty());
         assert_eq!(said(&member.handle(at(3_100), In::Wake)), [&Message::MayGo], "but no longer than that");
+    }
+
+    /// A step of one member that hosts both ranks; what it says, and what it is told while it computes the last gradient.
+    fn step(member: &mut Member<()>, told: Vec<In<()>>) -> Vec<Out<()>> {
+        let (mut told, mut said, mut out) = (Some(told), Vec::new(), member.handle(at(0), In::Free));
+        loop {
+            let unit = out.iter().find_map(|out| if let Out::Compute(unit) = out { Some(*unit) } else { None });
+            said.append(&mut out);
+            if matches!(unit, Some(Unit::Gradient { rank: Rank(1), .. })) {
+                for input in told.take().into_iter().flatten() {
+                    assert!(member.overtakes(&input), "{input:?}");
+                    said.extend(member.meanwhile(at(0), input));
+                }
+            }
+            match unit {
+                None => out = member.handle(at(0), In::Free),
+                Some(Unit::Update { .. }) => {
+                    said.extend(member.handle(at(0), In::Done(Done::Updated)));
+                    return said;
+                }
+                Some(_) => out = member.handle(at(0), done()),
+            }
+        }
+    }
+
+    /// On a link that carries little more than steps make each gradient comes while the last unit of a step is computed. Heard of after that, a newcomer
+    /// was a step behind at each boundary and came in four steps late, when patience with it was over.
+    #[test]
+    fn a_newcomer_that_catches_up_while_a_gradient_is_computed_comes_in_at_the_next_boundary() {
+        let mut leader = Member::new(config(0, 2, 100));
+        leader.handle(at(0), proposal(1, Entry::Fresh, 2, &[0]));
+        leader.handle(at(0), In::Loaded(Generation(1), Step(0)));
+        leader.handle(at(0), proposal(2, Entry::Switch { from: Generation(1) }, 2, &[0, 1]));
+        leader.handle(at(0), In::Linked(OTHER));
+        leader.handle(at(0), of_generation(2, Message::FollowRequest));
+        leader.handle(at(0), In::RoomMade);
+        let begun = step(&mut leader, vec![]);
+        assert!(begun.iter().any(|out| matches!(out, Out::SendAside { step: Step(1), .. })), "{begun:?}");
+        let followed = |step| of_generation(2, Message::Followed { step: Step(step) });
+        let welcomed = |out: &[Out<()>]| said(out).iter().any(|message| matches!(message, Message::Welcome { .. }));
+        assert!(!welcomed(&step(&mut leader, vec![])), "it has nothing yet");
+        let out = step(&mut leader, vec![followed(1), followed(2), of_generation(2, Message::Ready)]);
+        assert!(welcomed(&out), "it lacks one gradient: {out:?}");
     }
 
     /// What it loads is in the store, and nobody steps with it yet. One that is done soon is waited for.
