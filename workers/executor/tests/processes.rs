@@ -3,6 +3,8 @@
 
 mod driver;
 mod lent;
+mod many;
+mod paced;
 mod silent;
 
 use driver::Driver;
@@ -357,27 +359,32 @@ fn damage(file: &std::path::Path) {
 #[test]
 fn a_damaged_checkpoint_gives_way_to_the_next_that_was_accepted_and_that_is_said() {
     let mut driver = begin(long(13), 2, 0, 0);
-    let mut written = with_checkpoints(&mut driver, 3);
+    let mut written = with_checkpoints(&mut driver, 4);
     let (of, newest) = written.pop().unwrap();
     let shard = newest.replace("manifest.json", "shard-1.safetensors");
     damage(&driver.object(&shard));
     // Sound, but the controller does not name it: a listing would find it.
     let (not_named, _) = written.pop().unwrap();
+    let (lacking, incomplete) = written.pop().unwrap();
+    let missing = incomplete.replace("manifest.json", "shard-0.safetensors");
+    std::fs::remove_file(driver.object(&missing)).unwrap();
     let (before, earlier) = written.pop().unwrap();
     let numbers = driver.ready(2);
-    let entry = Entry::Checkpoint { manifest_key: newest, earlier: vec![earlier] };
+    let entry = Entry::Checkpoint { manifest_key: newest, earlier: vec![incomplete, earlier] };
     let generation = driver.propose(entry, &numbers, numbers[0], &[]);
     let begun = driver.until_active(generation).0;
     assert!(begun == before && before < not_named, "began at {begun}");
-    let said = |report: &Report| match report {
-        Report::CheckpointDamaged { step, object, reason, .. } => {
-            assert!(*step == of && *object == shard && reason.contains("BLAKE3"), "{report:?}");
-            true
-        }
-        _ => false,
-    };
-    let by: Vec<u32> = driver.reports.iter().filter(|(_, report)| said(report)).map(|(by, _)| *by).collect();
-    assert!(!by.is_empty() && by.iter().all(|by| numbers.contains(by)), "{by:?}");
+    for (of, shard, why) in [(of, shard, "BLAKE3"), (lacking, missing, "is missing")] {
+        let said = |report: &Report| match report {
+            Report::CheckpointDamaged { step, object, reason, .. } if *step == of => {
+                assert!(*object == shard && reason.contains(why), "{report:?}");
+                true
+            }
+            _ => false,
+        };
+        let by: Vec<u32> = driver.reports.iter().filter(|(_, report)| said(report)).map(|(by, _)| *by).collect();
+        assert!(!by.is_empty() && by.iter().all(|by| numbers.contains(by)), "of step {of}: {by:?}");
+    }
     finish(driver);
 }
 

@@ -1,6 +1,7 @@
 //! Agent and controller of one job in a test: starts real executor processes, speaks their frames, proposes memberships, kills.
 //! Decides nothing by itself; every test says what happens when.
 
+mod images;
 mod proxy;
 mod silence;
 
@@ -58,6 +59,8 @@ pub struct Driver {
     pub telemetry: Option<Telemetry>,
     /// What each executor last said it is at.
     pub progress: BTreeMap<u32, Progress>,
+    /// How often executors are told that the job began anew.
+    pub restarts: u32,
     proposal: Option<Proposal>,
     park: bool,
     next: u32,
@@ -124,6 +127,27 @@ impl Driver {
         Self::with(spec, folder, imported.dataset, None)
     }
 
+    /// A job of made-up images: so many, of so many bytes each.
+    pub fn images(spec: serde_json::Value, count: u32, bytes: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let store = storage::open_store(&format!("file://{}", folder.path().display())).unwrap();
+        let imported = runtime.block_on(images::import(&store, count, bytes));
+        Self::with(spec, folder, imported.dataset, None)
+    }
+
+    /// Bytes of the training data in the store.
+    pub fn dataset_bytes(&self) -> u64 {
+        let files = std::fs::read_dir(self.object(&format!("datasets/{}", self.dataset.name))).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+    }
+
+    /// Bytes that an executor has read out of files so far, by what the kernel counts. What comes over a socket is not among them.
+    pub fn file_bytes_read(&self, number: u32) -> u64 {
+        let counted = std::fs::read_to_string(format!("/proc/{}/io", self.processes[&number].child.id())).unwrap();
+        counted.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+    }
+
     fn with(
         spec: serde_json::Value,
         folder: tempfile::TempDir,
@@ -145,6 +169,7 @@ impl Driver {
             reports: Vec::new(),
             telemetry: None,
             progress: BTreeMap::new(),
+            restarts: 0,
             proposal: None,
             park: false,
             next: 0,
@@ -156,6 +181,7 @@ impl Driver {
         JobOrder {
             proposal: self.proposal.clone(),
             park: self.park,
+            restarts: self.restarts,
             writer: self.proposal.as_ref().map(|proposal| WriterToken([proposal.generation.0 as u8; 16])),
             ..JobOrder::alone(self.spec.clone(), Some(self.dataset.clone()), self.evaluation.clone())
         }
