@@ -1,8 +1,13 @@
 //! A checkpoint that cannot be used: the one before it is used and that is said, or the job waits for the build that reads it.
 
+use crate::store::OnS3;
 use crate::support::{System, finished, model_job, plain_digest, steps, submit, until, until_saved};
+use ebb::wire::Job;
 use gateway_client::Events;
-use serde_json::Value;
+use loadtest_harness::service::kill_process;
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Long enough to be suspended before it ends.
@@ -35,17 +40,23 @@ fn file(system: &System, key: &str) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_checkpoint_is_passed_over_and_everybody_is_told() {
-    let system = System::start(2).await;
+    let on_s3 = OnS3::start(2).await;
+    let (system, store) = (&on_s3.system, on_s3.store());
     let client = system.client();
-    let (id, checkpoints) = suspended(&system, "damaged").await;
+    let (id, checkpoints) = suspended(system, "damaged").await;
     let newest = checkpoints[1]["manifest_key"].as_str().unwrap();
     let shard = newest.replace("manifest.json", "shard-0.safetensors");
-    let mut bytes = std::fs::read(file(&system, &shard)).unwrap();
+    let object = Path::from(shard.as_str());
+    let mut bytes = store.get(&object).await.unwrap().bytes().await.unwrap().to_vec();
     *bytes.last_mut().unwrap() ^= 1;
-    std::fs::write(file(&system, &shard), bytes).unwrap();
+    store.put(&object, bytes.into()).await.unwrap();
     system.ebb_json(&["resume", &id]).await;
     let digest = finished(&client, &id).await;
-    assert_eq!(digest, plain_digest(&client, &system.service.ready().store_url, &document()).await);
+    // Datasets have the same names in every store.
+    let beside = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", beside.path().display());
+    storage::dataset::register_digits(&storage::open_store(&url).unwrap()).await.unwrap();
+    assert_eq!(digest, plain_digest(&client, &url, &document()).await);
 
     let record = system.ebb_json(&["job", &id]).await;
     let found = record["damaged_checkpoints"].as_array().unwrap();
@@ -87,4 +98,30 @@ async fn a_checkpoint_of_another_build_suspends_the_job_until_that_build_is_ther
     system.ebb_json(&["resume", &id]).await;
     let digest = finished(&client, &id).await;
     assert_eq!(digest, plain_digest(&client, &system.service.ready().store_url, &document()).await);
+}
+
+/// The interval of Young and Daly for a checkpoint that costs a second, as one counts before there was any, and one loss in the six hours before the job began:
+/// √(2 · 1 s · 6 h), and what it has trained by then, which is less than a hundredth of that.
+const FIRST_MS: f64 = 207_846.0;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_leaves_it_to_ebb_saves_more_often_the_more_often_it_began_anew() {
+    let system = System::start(2).await;
+    let (client, agent) = (system.client(), system.agent());
+    let mut document = document();
+    document["checkpoint"] = json!({"every": "auto"});
+    let id = submit(&client, &document, "auto").await;
+    let mut before_ms = u64::MAX;
+    for losses in [0, 1] {
+        let every_ms = |j: &Job| j.progress.and_then(|p| p.checkpoint_every_ms).filter(|ms| *ms < before_ms);
+        let said = until(&client, &id, "its interval", |j| j.is_over() || every_ms(j).is_some()).await;
+        let (pays_ms, said_ms) = (FIRST_MS / f64::from(losses + 1).sqrt(), every_ms(&said).unwrap());
+        assert!((pays_ms - 1.0..pays_ms * 1.01).contains(&(said_ms as f64)), "{said_ms} ms after {losses} losses");
+        let shown = String::from_utf8(system.ebb(&["job", &id]).await.stdout).unwrap();
+        assert!(shown.contains(", a checkpoint every ") && shown.contains(" executors"), "{shown}");
+        assert_eq!(said.restarts, losses);
+        before_ms = said_ms;
+        // One that ended by itself in between is no failure.
+        agent.slots().await.unwrap().iter().filter_map(|slot| slot.pid).for_each(|pid| drop(kill_process(pid)));
+    }
 }

@@ -332,7 +332,7 @@ async fn the_documents_of_events_and_demand_run_on_kafka_as_they_stand() {
 /// An operator of a bucket, and whoever reads it with a client of their own.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_document_of_the_store_runs_as_it_stands() {
-    let OnS3 { system, prefix, _folder } = OnS3::start().await;
+    let OnS3 { system, prefix, _folder } = OnS3::start(1).await;
     let client = system.client();
     let mut document = model_job("mlp");
     document["steps"] = 130.into();

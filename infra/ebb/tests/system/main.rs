@@ -38,6 +38,7 @@ mod simulated_jobs;
 mod simulation;
 mod slow_link;
 mod store;
+mod stragglers;
 mod subscribers;
 mod suspension;
 mod take_back;

@@ -1,8 +1,10 @@
 //! `ebb store …` as an operator runs it, against both S3 servers, and a model that goes from the bucket to its reader by a link.
 
 use crate::support::{EBB, System, finished, model_job, submit, text, write_program};
+use object_store::ObjectStore;
 use serde_json::{Value, json};
 use std::process::Output;
+use std::sync::Arc;
 use tokio::process::Command;
 
 pub fn get(name: &str) -> String {
@@ -101,7 +103,7 @@ pub struct OnS3 {
 }
 
 impl OnS3 {
-    pub async fn start() -> Self {
+    pub async fn start(slots: u16) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("ebb-on-s3");
         let exports: String =
@@ -110,8 +112,15 @@ impl OnS3 {
         let store = format!("s3://{}/{prefix}", get("EBB_TEST_S3_BUCKET"));
         let script = format!("#!/bin/sh\n{exports}export AWS_ALLOW_HTTP=true\nexec '{EBB}' \"$@\" --store '{store}'\n");
         write_program(&program, &script);
-        let system = System::start_program(program, 1, None).await;
+        let system = System::start_program(program, slots, None).await;
         Self { system, prefix, _folder: folder }
+    }
+
+    /// The same place, for who looks into it from outside.
+    pub fn store(&self) -> Arc<dyn ObjectStore> {
+        let allowed = ("AWS_ALLOW_HTTP".to_owned(), "true".to_owned());
+        let settings = environment("EBB_TEST_S3").into_iter().map(|(name, value)| (name.to_owned(), value));
+        storage::store::open_store_with(&self.system.service.ready().store_url, settings.chain([allowed])).unwrap()
     }
 }
 
@@ -119,7 +128,7 @@ impl OnS3 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stock_client_in_python_reads_models_and_checkpoints_by_key_and_by_link() {
     let python = std::env::var("EBB_TEST_PYTHON").expect("EBB_TEST_PYTHON is not set: it names a python3 with the packages boto3 and safetensors; `infra/run test tests` sets one up");
-    let OnS3 { system, prefix, _folder } = OnS3::start().await;
+    let OnS3 { system, prefix, _folder } = OnS3::start(1).await;
     let client = system.client();
     let mut document = model_job("mlp");
     document["steps"] = 130.into();
@@ -161,7 +170,7 @@ async fn a_stock_client_in_python_reads_models_and_checkpoints_by_key_and_by_lin
 /// The service holds the credentials; the reader has none and gets the same bytes from the bucket.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_is_read_from_the_bucket_by_a_link() {
-    let OnS3 { system, .. } = OnS3::start().await;
+    let OnS3 { system, .. } = OnS3::start(1).await;
     let client = system.client();
     let mut document = model_job("mlp");
     document["steps"] = 20.into();

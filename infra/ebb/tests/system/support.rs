@@ -6,7 +6,7 @@ use events_schema::control::TorchHost;
 use events_schema::dataset::DatasetInfo;
 use events_schema::job::JobSpec;
 use events_schema::orders::JobOrder;
-use gateway_client::{Body, Client};
+use gateway_client::{Body, Client, Events};
 use loadtest_harness::service::{Service, ServiceOptions};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use workers_agent_client::AgentClient;
+use workers_executor::plain::{PlainRun, train_plain_steps};
 
 /// The program under test.
 pub const EBB: &str = env!("CARGO_BIN_EXE_ebb");
@@ -37,6 +38,12 @@ impl System {
     /// A fresh service.
     pub async fn start(slots: u16) -> Self {
         Self::start_on(slots, None).await
+    }
+
+    /// A fresh service that takes no place from others: its jobs compute nothing.
+    pub async fn start_beside(slots: u16) -> Self {
+        static PLACES: Semaphore = Semaphore::const_new(1);
+        Self::start_at(&PLACES, EBB.into(), slots, &[], &[]).await
     }
 
     /// A fresh service on a log of the test's own.
@@ -66,7 +73,17 @@ impl System {
     }
 
     async fn start_this(program: PathBuf, slots: u16, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let place = SERVICES.acquire().await.unwrap();
+        Self::start_at(&SERVICES, program, slots, arguments, variables).await
+    }
+
+    async fn start_at(
+        places: &'static Semaphore,
+        program: PathBuf,
+        slots: u16,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let place = places.acquire().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (data, arguments) = (folder.path().join("data"), arguments.iter().map(Into::into).collect());
         let environment = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
@@ -234,6 +251,20 @@ pub async fn until_saved(system: &System, id: &str, count: usize) -> Vec<Value> 
     }
 }
 
+/// What an event of a type says, each time that it was published of a job so far, once that was so often.
+pub async fn until_told(system: &System, id: &str, kind: &str, times: usize) -> Vec<Value> {
+    let (client, begun) = (system.client(), Instant::now());
+    loop {
+        let told = client.all_events(&Events::of_job(id).of_types(&[kind])).await.unwrap_or_else(|e| panic!("{e}"));
+        if told.len() >= times {
+            return told.iter().map(|event| event["data"].clone()).collect();
+        }
+        let now = job(&client, id).await;
+        assert!(!now.is_over() && begun.elapsed() < WAIT_MAX, "waited for {kind}, but the job is {now:?}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
 /// Reads a job's record until it is as wanted.
 pub async fn until(client: &Client, id: &str, what: &str, wanted: impl Fn(&Job) -> bool) -> Job {
     let begun = Instant::now();
@@ -260,6 +291,11 @@ pub async fn finished(client: &Client, id: &str) -> String {
 
 /// What the same job gives on one thread, without any of the service: the digest that everything else has to equal.
 pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) -> String {
+    plain(client, store_url, document, u64::MAX).await.model_digest.to_string()
+}
+
+/// The same of the first steps of a job.
+pub async fn plain(client: &Client, store_url: &str, document: &Value, steps_max: u64) -> PlainRun {
     let spec = JobSpec::parse(document).unwrap();
     let datasets = client.datasets(None).await.unwrap();
     let info = |name: &str| -> DatasetInfo {
@@ -280,9 +316,9 @@ pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) ->
         files: None,
     });
     let run = tokio::task::spawn_blocking(move || {
-        workers_executor::plain::train_plain(&job, &order, &store_url, torch.as_ref()).unwrap()
+        train_plain_steps(&job, &order, &store_url, torch.as_ref(), steps_max).unwrap()
     });
-    run.await.unwrap().model_digest.to_string()
+    run.await.unwrap()
 }
 
 /// A small network of each kind that the product ships, long enough to be disturbed. `text` needs [`import_text`].
