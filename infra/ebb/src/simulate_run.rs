@@ -36,7 +36,9 @@ Examples:
     --inference 1x8:t4 --demand docs/examples/load/servegen-day.csv:rate_req_s
   ebb simulate run --generate bursty:2x48 --cluster 16x4:t4 --policies tiresias,elastic-tiresias --seeds 10
 
-The controller is the real one, on virtual time; executors are models, whose costs are measured ones. The same command gives the same figures, but for those marked with *. A figure that cannot be had is null, or a dash. Exits with 1 if anything was done that must not be.
+The controller is the real one, on virtual time; executors are models, whose costs are measured ones. \
+The same command gives the same figures, but for those marked with *. A figure that cannot be had is null, or a dash. \
+Exits with 1 if anything was done that must not be.
 docs/simulator.md says what each figure means, how recordings are read, and what is left out.";
 
 /// Arguments of `ebb simulate run`.

@@ -129,13 +129,14 @@ impl World<'_> {
             self.queue.put(self.at.plus_ms(SEEN_MS), Event::Seen(executor.clone()));
         }
         let address = format!("simulated:{}", executor.number);
+        let replica_bytes = Some(self.setup.costs.replica_mb * 1_000_000).filter(|bytes| *bytes > 0);
         self.report(
             server,
             Report::ExecutorReady {
                 executor: executor.clone(),
                 address,
                 class: None,
-                replica_bytes: None,
+                replica_bytes,
                 gradient_bytes: None,
             },
         );
@@ -147,7 +148,10 @@ impl World<'_> {
             LeaveCause::JobEnd | LeaveCause::Useless => {
                 self.queue.put(self.at.plus_ms(self.setup.costs.exit_ms), Event::Exit(executor.clone()));
             }
-            LeaveCause::Reclaim | LeaveCause::Plan => self.queue.put(deadline, Event::Overdue(executor.clone())),
+            LeaveCause::Reclaim | LeaveCause::Plan => {
+                self.queue.put(deadline, Event::Overdue(executor.clone()));
+                self.told_to_leave(executor, deadline);
+            }
         }
     }
 
@@ -164,7 +168,7 @@ impl World<'_> {
         }
     }
 
-    fn end_process(&mut self, executor: &ExecutorId, exit: ExitCause) {
+    pub fn end_process(&mut self, executor: &ExecutorId, exit: ExitCause) {
         let Some(process) = self.remove(executor) else { return };
         let (executor, slot) = (executor.clone(), process.slot);
         self.report(process.server, Report::ExecutorGone { executor, slot, exit });

@@ -36,10 +36,12 @@ pub mod trace;
 mod agents;
 mod guarantees;
 mod job;
+mod leaving;
 mod members;
 mod queue;
 mod random;
 mod rounds;
+mod updates;
 mod world;
 
 pub use cluster::{Cluster, Group};

@@ -1,10 +1,12 @@
 //! The members of a job as a model: they come together, step, change at boundaries, copy, save and end.
 //!
 //! They do what the machine of `workers/member` does, as far as the controller can tell: leavers go at a boundary, newcomers are sent the
-//! replica while the others stand still, survivors of a loss go on from the last whole step.
+//! replica from one boundary on and come in at a later one, survivors of a loss go on from the last whole step.
 
 use crate::goodput::Pace;
+use crate::leaving::parts;
 use crate::queue::Event;
+use crate::updates::{STEP_SLACK, Updates, multiple};
 use crate::world::World;
 use events_schema::fact::{Entry, Proposal};
 use events_schema::report::{Outcome, Report};
@@ -13,8 +15,6 @@ use events_schema::{Digest, ExecutorId, Generation, Step, TimeMs, WriterToken, t
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Of the work that is left, what is too little for a step: a time in whole milliseconds is never further off.
-const STEP_SLACK: f64 = 1e-9;
 /// How long members step until they tell how long a step takes, in milliseconds and in steps: as `workers/member` does.
 const MEASURED_MS: u64 = 2_000;
 const MEASURED_STEPS: f64 = 3.0;
@@ -27,6 +27,8 @@ pub(crate) struct Training {
     pub generation: Generation,
     pub members: Vec<ExecutorId>,
     leader: ExecutorId,
+    /// How much of an update each of them computes: 1 is all of the time that an update takes.
+    parts: Vec<f64>,
     mode: Mode,
     /// Steps that an update takes.
     stride: Stride,
@@ -39,10 +41,12 @@ pub(crate) struct Training {
     usual_members: u16,
     /// How many members each fleet has.
     by_fleet: Vec<u64>,
-    /// Members that are being sent the replica.
+    /// Members that came in at the boundary before.
     newcomers: Vec<ExecutorId>,
-    /// Whether something waits for the next boundary.
-    awaited: bool,
+    /// The generation whose newcomers are sent the replica, and when they have it.
+    followed: Option<(Generation, TimeMs)>,
+    /// The boundary that something waits for.
+    awaited: Option<TimeMs>,
     /// Whether its first step was told of.
     told: bool,
 }
@@ -64,6 +68,20 @@ impl Training {
         if self.mode == Mode::Steps { self.pace.after(done, ms) } else { done }
     }
 
+    /// Whether they step, and a step that nobody ends is lost.
+    pub fn steps_in_units(&self) -> bool {
+        self.mode == Mode::Steps && !self.pace.flows()
+    }
+
+    fn part(&self, member: &ExecutorId) -> f64 {
+        self.members.iter().zip(&self.parts).find(|(id, _)| *id == member).map_or(1.0, |(_, part)| *part)
+    }
+
+    /// When newcomers of a generation have the replica; none if nobody sends it yet.
+    fn held_at(&self, generation: Generation) -> Option<TimeMs> {
+        self.followed.filter(|(of, _)| *of == generation).map(|(_, at)| at)
+    }
+
     /// Steps of an update.
     fn update(&self) -> f64 {
         self.stride.steps() as f64
@@ -73,36 +91,6 @@ impl Training {
     fn updates(&self, checkpoint_every: Option<u64>) -> Updates {
         Updates { from: self.began_at, steps: self.update(), checkpoint_every }
     }
-}
-
-/// Where updates end: counted from where their generation began, and from each checkpoint that is due by steps, at which one ends.
-#[derive(Debug, Clone, Copy)]
-struct Updates {
-    from: f64,
-    steps: f64,
-    checkpoint_every: Option<u64>,
-}
-
-impl Updates {
-    /// Where the one began that is in flight after so many steps.
-    fn begun(&self, steps: f64) -> f64 {
-        let steps = steps + STEP_SLACK;
-        let from = self.checkpoint_every.map_or(self.from, |every| self.from.max(multiple(steps, every)));
-        from + ((steps - from) / self.steps).floor() * self.steps
-    }
-
-    /// Where that one ends.
-    fn end(&self, steps: f64) -> f64 {
-        let begun = self.begun(steps);
-        let due =
-            self.checkpoint_every.map_or(f64::INFINITY, |every| multiple(begun + STEP_SLACK, every) + every as f64);
-        (begun + self.steps).min(due)
-    }
-}
-
-/// The last multiple that so many steps have come to.
-fn multiple(steps: f64, of: u64) -> f64 {
-    (steps / of as f64).floor() * of as f64
 }
 
 impl World<'_> {
@@ -163,20 +151,21 @@ impl World<'_> {
             by_fleet[process.fleet] += u64::from(!process.slot.is_guest());
         }
         let (generation, leader, stride) = (proposal.generation, proposal.leader.clone(), proposal.stride);
+        let parts = parts(proposal, |id| self.processes.get(id).map_or(1.0, |process| process.speed));
         let pace = self.pace(job, &members, stride);
         let costs = &self.setup.costs;
         let pause_ms = match (newcomers.is_empty(), switches) {
-            (false, _) => costs.copy_ms,
+            (false, _) => costs.grow_ms,
             (true, true) => costs.switch_ms,
             (true, false) => 0,
         };
         let usual = before.as_ref().map_or(0.0, |before| before.pace.rate(self.jobs[job].steps));
         let usual_members = before.map_or(0, |before| before.members.len() as u16);
-        let awaited = false;
         let training = Training {
             generation,
             members,
             leader: leader.clone(),
+            parts,
             mode: Mode::Still,
             stride,
             began_at: (self.jobs[job].steps + STEP_SLACK).floor(),
@@ -185,7 +174,8 @@ impl World<'_> {
             usual_members,
             by_fleet,
             newcomers,
-            awaited,
+            followed: None,
+            awaited: None,
             told: false,
         };
         let at = self.at;
@@ -261,7 +251,7 @@ impl World<'_> {
         known.stamp += 1;
         let stepped = training.mode == Mode::Steps;
         training.mode = mode;
-        training.awaited = false;
+        training.awaited = None;
         if stepped {
             for (fleet, count) in training.by_fleet.iter().enumerate() {
                 self.tally.fleets[fleet].training -= count;
@@ -395,34 +385,53 @@ impl World<'_> {
     pub fn seek_boundary(&mut self, job: usize) {
         let Some(known) = self.state.job(&self.jobs[job].id) else { return };
         let Some(training) = &self.jobs[job].training else { return };
-        if training.mode != Mode::Steps || training.awaited {
+        if training.mode != Mode::Steps {
             return;
         }
         let proposed = known.placement().and_then(|placement| placement.proposed.as_ref());
-        let from = Entry::Switch { from: training.generation };
-        let switches = proposed.is_some_and(|proposal| proposal.entry == from);
-        if !switches && !self.state.is_parking(&self.jobs[job].id) {
+        let switch = proposed.filter(|proposal| proposal.entry == Entry::Switch { from: training.generation });
+        let parks = self.state.is_parking(&self.jobs[job].id);
+        if switch.is_none() && !parks {
             return;
         }
+        // Newcomers come in when they have the replica, and nothing else waits for that.
+        let from = switch.filter(|_| !parks).and_then(|proposal| training.held_at(proposal.generation));
         self.settle(job);
         let (at, every) = (self.at, self.checkpoint_every(job));
         let known = &mut self.jobs[job];
         let stamp = known.stamp;
         let Some(training) = known.training.as_mut() else { return };
-        training.awaited = true;
-        // It is announced on an update, so one that begins now counts.
-        let ends = training.updates(every).end(known.steps);
-        let takes_ms = if training.pace.flows() { 0 } else { training.pace.takes_ms(known.steps, ends) };
-        self.queue.put(at.plus_ms(takes_ms), Event::Boundary { job, stamp });
+        let wait_ms = from.map_or(0, |from| from.since_ms(at));
+        // It is announced on the leader's part of an update, so one that begins now counts.
+        let steps = training.pace.after(known.steps, wait_ms);
+        let ends = training.updates(every).said_end(steps, training.part(&training.leader));
+        let takes_ms = if training.pace.flows() { wait_ms } else { training.pace.takes_ms(known.steps, ends) };
+        let boundary = at.plus_ms(takes_ms);
+        if training.awaited.is_none_or(|awaited| boundary < awaited) {
+            training.awaited = Some(boundary);
+            self.queue.put(boundary, Event::Boundary { job, stamp });
+        }
+    }
+
+    /// When a member is done with its part of the update in flight.
+    pub fn own_units_end(&mut self, job: usize, member: &ExecutorId) -> TimeMs {
+        self.settle(job);
+        let every = self.checkpoint_every(job);
+        let known = &self.jobs[job];
+        let Some(training) = &known.training else { return self.at };
+        let end = training.updates(every).part_end(known.steps, training.part(member));
+        self.at.plus_ms(training.pace.takes_ms(known.steps, end.max(known.steps)))
     }
 
     pub fn boundary(&mut self, job: usize, stamp: u64) {
-        if self.jobs[job].stamp != stamp {
+        // One that nobody waits for any more was put off, or came sooner.
+        let awaited = self.jobs[job].training.as_ref().and_then(|training| training.awaited);
+        if self.jobs[job].stamp != stamp || awaited != Some(self.at) {
             return;
         }
         self.settle(job);
         if let Some(training) = self.jobs[job].training.as_mut() {
-            training.awaited = false;
+            training.awaited = None;
         }
         if self.jobs[job].steps >= self.jobs[job].total {
             self.done(job, stamp);
@@ -436,8 +445,22 @@ impl World<'_> {
         }
         let from = self.jobs[job].training.as_ref().map(|training| Entry::Switch { from: training.generation });
         if let Some(proposal) = self.ripe(job).filter(|proposal| Some(&proposal.entry) == from.as_ref()) {
+            self.switch(job, &proposal);
+        }
+    }
+
+    /// At a boundary: another membership takes over, or its newcomers begin to be sent the replica.
+    fn switch(&mut self, job: usize, proposal: &Proposal) {
+        let (at, copy_ms) = (self.at, self.setup.costs.copy_ms);
+        let Some(training) = self.jobs[job].training.as_mut() else { return };
+        let grows = proposal.members.iter().any(|member| !training.members.contains(&member.executor));
+        if grows && copy_ms > 0 && training.held_at(proposal.generation).is_none_or(|held| at < held) {
+            let until = training.held_at(proposal.generation).unwrap_or(at.plus_ms(copy_ms));
+            training.followed = Some((proposal.generation, until));
+            self.seek_boundary(job);
+        } else {
             self.stop(job, Mode::Still);
-            self.activate(job, &proposal, self.at);
+            self.activate(job, proposal, at);
         }
     }
 
@@ -556,25 +579,5 @@ mod tests {
         assert!((found - 4.0 / (5.0 / 2.45)).abs() < 1e-3, "{found}");
         // A slow one is no worse than none: it has one rank of eight, and the other seven.
         assert!(together(8, &[10.0, 1.0]) * 2.0 >= 8.0, "as two slots of one speed take four units");
-    }
-
-    #[test]
-    fn updates_are_counted_from_where_their_generation_began_and_end_at_checkpoints() {
-        let of = |from, steps, checkpoint_every| Updates { from, steps, checkpoint_every };
-        let four = of(3.0, 4.0, None);
-        assert_eq!(
-            [3.0, 3.5, 6.9, 7.0].map(|steps| (four.begun(steps), four.end(steps))),
-            [(3.0, 7.0), (3.0, 7.0), (3.0, 7.0), (7.0, 11.0)]
-        );
-        let saved = of(0.0, 4.0, Some(7));
-        assert_eq!(
-            [4.5, 7.5, 11.0, 13.9].map(|steps| (saved.begun(steps), saved.end(steps))),
-            [(4.0, 7.0), (7.0, 11.0), (11.0, 14.0), (11.0, 14.0)]
-        );
-        let one = of(0.0, 1.0, Some(7));
-        assert_eq!(
-            [0.0, 6.5, 7.0].map(|steps| (one.begun(steps), one.end(steps))),
-            [(0.0, 1.0), (6.0, 7.0), (7.0, 8.0)]
-        );
     }
 }

@@ -19,6 +19,10 @@ pub(crate) enum Event {
     Exit(ExecutorId),
     /// An agent kills a process whose time is over.
     Overdue(ExecutorId),
+    /// A member that has to go looks whether the boundary is still worth waiting for, until a moment.
+    Late { executor: ExecutorId, until: TimeMs },
+    /// Its process ends in the middle of a step.
+    LeftEarly(ExecutorId),
     /// Members of a generation have found each other.
     Linked { job: usize, generation: Generation },
     /// The members of a job are between two steps.

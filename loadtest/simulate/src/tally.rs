@@ -1,5 +1,6 @@
 //! What is counted while a run goes on: slot·time by fleet, changes of jobs, what was broken. Sums of whole numbers, so that order does not matter.
 
+use crate::outcome::JobOutcome;
 use events_schema::{SlotId, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -184,6 +185,31 @@ impl Tally {
     #[must_use]
     pub fn lent_ms(&self) -> u64 {
         self.fleets.iter().map(|fleet| fleet.lent_ms).sum()
+    }
+
+    /// Counts that a job's plan went from some slots to others, and whether it is another number. `waited_ms` is asked where it had none: for how long it waited.
+    pub fn replanned(
+        &mut self,
+        job: &mut JobOutcome,
+        (from, to): (usize, usize),
+        waited_ms: impl FnOnce() -> Option<u64>,
+    ) -> bool {
+        match (from, to) {
+            (0, 0) => return false,
+            (0, _) => {
+                let waited_ms = waited_ms();
+                self.waiting -= u64::from(waited_ms.is_some());
+                job.queued_ms += waited_ms.unwrap_or(0);
+            }
+            (_, 0) => {
+                self.preemptions += 1;
+                job.preemptions += 1;
+            }
+            _ if from != to => self.scalings += 1,
+            _ => return false,
+        }
+        job.size_changes += 1;
+        true
     }
 
     /// Notes something that must not be.

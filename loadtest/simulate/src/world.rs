@@ -217,6 +217,8 @@ impl<'a> World<'a> {
             Event::Ready(executor) => self.ready(&executor),
             Event::Exit(executor) => self.exit(&executor),
             Event::Overdue(executor) => self.kill_overdue(&executor),
+            Event::Late { executor, until } => self.leave_early(&executor, until),
+            Event::LeftEarly(executor) => self.left_early(&executor),
             Event::Linked { job, generation } => self.linked(job, generation),
             Event::Boundary { job, stamp } => self.boundary(job, stamp),
             Event::Resumed { job, stamp } => self.resumed(job, stamp),
@@ -495,21 +497,10 @@ impl<'a> World<'a> {
     fn replanned(&mut self, number: usize, from: usize, to: usize) {
         let at = self.at;
         let job = &mut self.jobs[number];
-        match (from, to) {
-            (0, 0) => return,
-            (0, _) => {
-                let since = job.queued_since.take();
-                self.tally.waiting -= u64::from(since.is_some());
-                job.outcome.queued_ms += since.map_or(0, |since| at.since_ms(since));
-            }
-            (_, 0) => {
-                self.tally.preemptions += 1;
-                job.outcome.preemptions += 1;
-            }
-            _ if from != to => self.tally.scalings += 1,
-            _ => return,
+        let waited_ms = || job.queued_since.take().map(|since| at.since_ms(since));
+        if !self.tally.replanned(&mut job.outcome, (from, to), waited_ms) {
+            return;
         }
-        job.outcome.size_changes += 1;
         if let Some(sizes) = &mut self.tally.sizes {
             sizes.note(number, at.since_ms(BEGIN), to);
         }

@@ -172,21 +172,8 @@ impl Count {
 
     fn replanned(&mut self, number: usize, from: usize, to: usize) {
         let (at_ms, Some(job)) = (self.at_ms, self.jobs.get_mut(number)) else { return };
-        match (from, to) {
-            (0, 0) => return,
-            (0, _) => {
-                let since = job.queued_since.take();
-                self.tally.waiting -= u64::from(since.is_some());
-                job.outcome.queued_ms += since.map_or(0, |since| at_ms - since);
-            }
-            (_, 0) => {
-                self.tally.preemptions += 1;
-                job.outcome.preemptions += 1;
-            }
-            _ if from != to => self.tally.scalings += 1,
-            _ => return,
-        }
-        job.outcome.size_changes += 1;
+        let waited_ms = || job.queued_since.take().map(|since| at_ms - since);
+        self.tally.replanned(&mut job.outcome, (from, to), waited_ms);
     }
 
     fn end(&mut self, setup: &Setup, job: &JobId, how: Ended) {

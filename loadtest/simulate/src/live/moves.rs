@@ -167,7 +167,7 @@ impl Moves {
             switch_ms: self.switches.ms(0),
             recover_ms: link_ms,
             exit_ms,
-            copy_ms: self.growths.ms(0),
+            grow_ms: self.growths.ms(0),
             save_ms: save_ms.max(0.0).round() as u64,
             restore_ms: self.restores.ms(link_ms).saturating_sub(link_ms),
             finish_ms: finish.ms(0),

@@ -320,23 +320,13 @@ impl Observer {
         if job.outcome.ended.is_some() {
             return;
         }
-        match (from, to) {
-            (0, 0) => return,
-            (0, _) => {
-                let since = job.queued_since.take();
-                job.planned_empty_at = None;
-                self.tally.waiting -= u64::from(since.is_some());
-                job.outcome.queued_ms += since.map_or(0, |since| at.since_ms(since));
-            }
-            (_, 0) => {
-                self.tally.preemptions += 1;
-                job.outcome.preemptions += 1;
-                job.planned_empty_at = Some(at);
-            }
-            _ if from != to => self.tally.scalings += 1,
-            _ => return,
+        let waited_ms = || job.queued_since.take().map(|since| at.since_ms(since));
+        if !self.tally.replanned(&mut job.outcome, (from, to), waited_ms) {
+            return;
         }
-        job.outcome.size_changes += 1;
+        if from == 0 || to == 0 {
+            job.planned_empty_at = (to == 0).then_some(at);
+        }
         if let Some(sizes) = &mut self.tally.sizes {
             sizes.note(number, at.since_ms(self.from), to);
         }

@@ -73,8 +73,8 @@ pub const SCENARIO: Scenario = Scenario {
 fn scheme(name: &str) -> Costs {
     let free = Costs::none();
     match name {
-        "stop-resume" => Costs { copy_ms: STOP_MS, switch_ms: STOP_MS, ..free },
-        "amoeba" => Costs { start_ms: STOP_MS - AMOEBA_STOP_MS, copy_ms: AMOEBA_STOP_MS, ..free },
+        "stop-resume" => Costs { grow_ms: STOP_MS, switch_ms: STOP_MS, ..free },
+        "amoeba" => Costs { start_ms: STOP_MS - AMOEBA_STOP_MS, grow_ms: AMOEBA_STOP_MS, ..free },
         "ebb" => Costs::measured(REPLICA_MB),
         _ => free,
     }
