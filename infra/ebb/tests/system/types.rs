@@ -1,43 +1,15 @@
 //! A job on slots of two types at once: two agents say which, one of them is slower, and once that was measured its executor hosts fewer ranks; the model is that of
 //! one process.
 
+use crate::stragglers::{Slowed, ranks};
 use crate::support::{System, WAIT_MAX, agent_with, finished, model_job, plain_digest, submit, until, until_slot};
 use gateway_api::PublishDemand;
-use gateway_client::Events;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::time::Duration;
-use workers_agent_client::AgentClient;
 
 /// The slower type's executors stand still for so long of each stretch of both, so that a gradient takes four times as long.
 const STILL: Duration = Duration::from_millis(30);
 const MOVING: Duration = Duration::from_millis(10);
-
-/// Makes the executors of an agent slow, as those of a slower type are.
-async fn slow_down(agent: AgentClient) {
-    let pids = async || {
-        let there = agent.slots().await.unwrap_or_default();
-        there.into_iter().filter_map(|slot| slot.pid.and_then(Pid::from_raw)).collect::<Vec<_>>()
-    };
-    loop {
-        for pid in pids().await {
-            for (signal, lasts) in [(Signal::STOP, STILL), (Signal::CONT, MOVING)] {
-                // One that has just ended needs no signal.
-                kill_process(pid, signal).ok();
-                tokio::time::sleep(lasts).await;
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
-/// The ranks of each member of the newest membership.
-async fn ranks(system: &System, id: &str) -> Vec<usize> {
-    let events = system.client().all_events(&Events::of_job(id)).await.unwrap();
-    let members = events.iter().rev().find_map(|event| event["data"]["members"].as_array());
-    let count = |member: &Value| member["ranks"].as_array().map_or(0, Vec::len);
-    members.map(|members| members.iter().map(count).collect()).unwrap_or_default()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_on_two_types_hosts_more_ranks_on_the_faster_one_and_is_the_same_model() {
@@ -52,7 +24,7 @@ async fn a_job_on_two_types_hosts_more_ranks_on_the_faster_one_and_is_the_same_m
     assert_eq!(shown, [json!("fast"), json!("slow")], "{slots}");
     system.ebb_json(&["fleet", "put", "distant", "--server", "far", "--slots", "1"]).await;
     client.demand("distant", &PublishDemand::needed(0)).await.unwrap();
-    let slowed = tokio::spawn(slow_down(far));
+    let slowed = Slowed::new(far, "far/0", STILL, MOVING);
     let mut document = model_job("cnn");
     document["workers"] = json!({"min": 2, "max": 8});
     document["types"] = json!("any");
@@ -65,7 +37,7 @@ async fn a_job_on_two_types_hosts_more_ranks_on_the_faster_one_and_is_the_same_m
     let begun = std::time::Instant::now();
     loop {
         let ranks = ranks(&system, &id).await;
-        if ranks.iter().any(|count| *count > 4) {
+        if ranks.values().any(|count| *count > 4) {
             break;
         }
         let is_over = crate::support::job(&client, &id).await.is_over();
@@ -77,7 +49,7 @@ async fn a_job_on_two_types_hosts_more_ranks_on_the_faster_one_and_is_the_same_m
     let told = system.ebb(&["explain", &id]).await;
     let told = String::from_utf8_lossy(&told.stdout);
     assert!(told.contains(" µs on fast, ") && told.contains("faster types host more ranks"), "{told}");
-    slowed.abort();
+    slowed.let_go().await;
     assert_eq!(finished(&client, &id).await, expected);
     assert!(record.stragglers.is_empty(), "{:?}", record.stragglers);
 }
