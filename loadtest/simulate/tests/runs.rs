@@ -16,9 +16,13 @@ use std::fmt::Write;
 const SHAPE: Shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false };
 
 fn setup(trace: &str, cluster: &str, costs: Costs) -> Setup {
+    setup_of(trace, cluster, costs, &SHAPE)
+}
+
+fn setup_of(trace: &str, cluster: &str, costs: Costs, shape: &Shape) -> Setup {
     let trace = parse(trace, Format::Csv).unwrap();
     Setup::of_training_alone(
-        jobs(&trace, &Tables::default(), &SHAPE, &costs, 0).unwrap().0,
+        jobs(&trace, &Tables::default(), shape, &costs, 0).unwrap().0,
         cluster.parse().unwrap(),
         costs,
         0,
@@ -134,6 +138,15 @@ fn a_job_that_grows_does_its_work_in_less_time() {
 }
 
 #[test]
+fn a_job_goes_on_while_its_newcomers_are_sent_the_replica() {
+    let text = "submitted_s,duration_s,workers,min_workers,max_workers\n0,100,3,3,3\n0,400,1,1,4\n";
+    let costs = Costs { copy_ms: 60_000, grow_ms: 1_000, ..Costs::none() };
+    let ends = ends_s(&ran(&setup(text, "1x4:t4", costs), "ebb"));
+    // 160 s of its work are done when they come in, a second later the other 240 s go on four times as fast; standing still meanwhile it would take 15 s longer.
+    assert!((221.0..223.0).contains(&ends[1]), "{ends:?}");
+}
+
+#[test]
 fn the_same_setup_gives_the_same_bytes() {
     let mut setup = tide(setup(&many(120), "2x4:t4", Costs::measured(200)));
     setup.failures = Some(Failures { mean_ms: 3_600_000.0, repair_ms: 600_000 });
@@ -190,6 +203,20 @@ fn a_job_that_can_use_one_type_only_waits_for_that_type() {
     let outcome = ran(&setup(text, "1x4:v100,2x4:t4", Costs::none()), "fifo");
     let ends: Vec<Option<u64>> = outcome.jobs.iter().map(|job| job.ended.map(|(_, at)| at / 1_000)).collect();
     assert_eq!(ends, [Some(100), Some(100), Some(100), Some(200), None], "there is no a100");
+}
+
+/// A boundary is waited for a second at most. Their own parts of the step take longer than that, so they go at the first look, after a fifth of it; the others
+/// do that step anew.
+#[test]
+fn who_cannot_wait_for_a_boundary_leaves_in_the_midst_of_the_step() {
+    let text = "submitted_s,duration_s,workers\n0,600,4\n";
+    let shape = Shape { step_ms: 20_000, ..SHAPE };
+    let mut setup = setup_of(text, "1x2:t4", Costs::measured(0), &shape);
+    setup.inference = "1x2:t4".parse().unwrap();
+    setup.demand = vec![Demand::new(vec![(0, 0), (205_000, 2)], 86_400_000)];
+    let outcome = ran(&setup, "ebb");
+    assert_eq!(outcome.tally.returns_ms, [200 + 46, 200 + 46]);
+    assert!(matches!(outcome.jobs[0].ended, Some((Ended::Finished, _))));
 }
 
 #[test]
