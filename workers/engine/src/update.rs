@@ -140,10 +140,11 @@ impl Update {
     pub fn apply_range(&self, replica: &mut [f32], gradient_mean: &[f32], range: Range<usize>, factors: &Factors) {
         let (parameters, moments) = replica.split_at_mut(self.parameter_count);
         let mut start = range.start;
-        for &(run_end, decays) in &self.runs {
+        let first = self.runs.partition_point(|(end, _)| *end <= start);
+        for &(run_end, decays) in &self.runs[first..] {
             let end = run_end.min(range.end);
             if start >= end {
-                continue;
+                break;
             }
             let gradient = &gradient_mean[start - range.start..end - range.start];
             let parameters = &mut parameters[start..end];

@@ -4,9 +4,10 @@
 //! They lie in memory that other processes of this host can map: a Python process computes a gradient where the sum is made and updates by the mean
 //! where it was summed, and executors read each other's sums (`lending.rs`).
 
-use crate::wire::{PIECE_ELEMENTS, Shown};
+use crate::wire::{ELEMENT_LEN, PIECE_ELEMENTS, Shown};
+use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use workers_memory::{Place, Segment};
 
@@ -44,9 +45,20 @@ struct Home {
     mapped: bool,
     /// How many are made when there is no free one.
     at_once: usize,
-    free: Mutex<Vec<Memory>>,
-    /// Files of all that was made, none of which goes before this does.
-    files: Mutex<Vec<Shown>>,
+    stock: Mutex<Stock>,
+}
+
+/// What there is of a pool, but for what is in use.
+#[derive(Debug, Default)]
+struct Stock {
+    /// The one that came back last is taken first, so those that nobody needs are at the beginning.
+    free: Vec<Memory>,
+    /// The fewest that were free at once since [`Pool::empty_unused`].
+    free_min: usize,
+    /// Free ones without memory.
+    empty: Vec<Segment>,
+    /// Files of all that was made, none of which goes before the pool does.
+    files: Vec<Shown>,
 }
 
 #[derive(Debug)]
@@ -81,64 +93,117 @@ impl Pool {
         Self(Arc::new(Home::new(PIECE_ELEMENTS, true, PIECES_AT_ONCE)))
     }
 
-    /// The files in which all of them lie that were made so far.
+    /// The files in which they lie that were made so far and have memory.
     #[must_use]
     pub fn files(&self) -> Vec<Shown> {
-        self.0.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let stock = self.0.stock();
+        let empty: BTreeSet<u64> = stock.empty.iter().map(Segment::number).collect();
+        stock.files.iter().filter(|shown| !empty.contains(&shown.file)).copied().collect()
     }
 
     /// Has so many free ones at least. Those that lack are made here, while others are taken meanwhile.
     pub fn reserve(&self, buffers: usize) {
-        let free = || self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut made = true;
-        while made && free().len() < buffers {
+        while made && self.0.stock().free.len() < buffers {
             let more = self.0.more();
             made = !more.is_empty();
-            free().extend(more);
+            self.0.stock().free.extend(more);
         }
     }
 
     /// All that are free now.
     #[must_use]
     pub fn take_free(&self) -> Vec<Buffer> {
-        let free = std::mem::take(&mut *self.0.free.lock().unwrap_or_else(PoisonError::into_inner));
+        let free = {
+            let mut stock = self.0.stock();
+            stock.free_min = 0;
+            std::mem::take(&mut stock.free)
+        };
         free.into_iter().map(|memory| Buffer { memory, home: Some(Arc::clone(&self.0)) }).collect()
+    }
+
+    /// Bytes of those that were not in use at any time since [`empty_unused`](Self::empty_unused).
+    #[must_use]
+    pub fn unused_bytes(&self) -> usize {
+        self.0.stock().free_min * self.0.elements * ELEMENT_LEN
+    }
+
+    /// Gives the memory of those back to the system. Only for what no other process holds in memory of a device.
+    pub fn empty_unused(&self) {
+        let unused: Vec<Memory> = {
+            let mut stock = self.0.stock();
+            let unused = stock.free_min.min(stock.free.len());
+            let unused = stock.free.drain(..unused).collect();
+            stock.free_min = stock.free.len();
+            unused
+        };
+        for memory in unused {
+            // Memory of this process's own goes as it is dropped.
+            let Memory::Mapped(mut segment) = memory else { continue };
+            match segment.empty() {
+                Ok(()) => self.0.stock().empty.push(segment),
+                Err(error) => {
+                    tracing::debug!(%error, "memory that nobody uses is kept");
+                    self.0.stock().free.push(Memory::Mapped(segment));
+                }
+            }
+        }
     }
 
     /// A buffer with anything in it.
     #[must_use]
     pub fn take(&self) -> Buffer {
-        let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.is_empty() {
+        let free = self.0.stock().take();
+        let memory = free.or_else(|| {
             let begun = Instant::now();
-            *free = self.0.more();
-            if !free.is_empty() {
+            let mut more = self.0.more();
+            if !more.is_empty() {
                 tracing::debug!(elements = self.0.elements, took = ?begun.elapsed(), "memory is made while it is waited for");
             }
-        }
+            let memory = more.pop();
+            self.0.stock().free.extend(more);
+            memory
+        });
         // Without memory to share it is this process's own, of which others are sent copies.
-        let memory = free.pop().unwrap_or_else(|| Memory::Own(vec![0.0; self.0.elements]));
-        drop(free);
+        let memory = memory.unwrap_or_else(|| Memory::Own(vec![0.0; self.0.elements]));
         Buffer { memory, home: Some(Arc::clone(&self.0)) }
+    }
+}
+
+impl Stock {
+    fn take(&mut self) -> Option<Memory> {
+        let free = self.free.pop();
+        self.free_min = self.free_min.min(self.free.len());
+        free
     }
 }
 
 impl Home {
     fn new(elements: usize, mapped: bool, at_once: usize) -> Self {
-        Self { elements, mapped, at_once, free: Mutex::default(), files: Mutex::default() }
+        Self { elements, mapped, at_once, stock: Mutex::default() }
     }
 
-    /// New ones that can be mapped, if they are to be and can be had.
+    fn stock(&self) -> MutexGuard<'_, Stock> {
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that had no memory, or new ones that can be mapped, if they are to be and can be had.
     fn more(&self) -> Vec<Memory> {
         if !self.mapped {
             return Vec::new();
+        }
+        let empty = self.stock().empty.pop();
+        if let Some(mut segment) = empty {
+            // What it lacks comes when it is touched.
+            let _ = segment.fill_pages();
+            return vec![Memory::Mapped(segment)];
         }
         let segments = Segment::several(self.at_once, self.elements);
         let segments = segments.inspect_err(|error| tracing::warn!(%error, self.elements, "no memory to share"));
         let segments = segments.unwrap_or_default();
         let shown =
             segments.first().map(Segment::place).map(|Place { file, descriptor, .. }| Shown { file, descriptor });
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).extend(shown);
+        self.stock().files.extend(shown);
         segments.into_iter().map(Memory::Mapped).collect()
     }
 }
@@ -186,7 +251,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let Some(home) = self.home.take() else { return };
         let memory = std::mem::replace(&mut self.memory, Memory::Own(Vec::new()));
-        let mut free = home.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = &mut home.stock().free;
         let keep = match &memory {
             // What the other process maps as well would not be free memory if it were dropped here.
             Memory::Mapped(_) => true,
@@ -239,15 +304,41 @@ mod tests {
     fn what_is_reserved_is_not_made_when_it_is_taken() {
         let pool = Pool::mapped(3);
         pool.reserve(2);
-        let reserved = pool.0.free.lock().unwrap().len();
+        let reserved = pool.0.stock().free.len();
         let taken = [pool.take(), pool.take()];
-        assert_eq!((reserved, pool.0.free.lock().unwrap().len(), taken.len()), (2, 0, 2));
+        assert_eq!((reserved, pool.0.stock().free.len(), taken.len()), (2, 0, 2));
         pool.reserve(1);
-        assert_eq!(pool.0.free.lock().unwrap().len(), 1, "those that are taken do not count");
+        assert_eq!(pool.0.stock().free.len(), 1, "those that are taken do not count");
         assert_eq!(pool.files().len(), 3, "but peers are shown them");
         let free = pool.take_free().len();
-        assert_eq!((free, pool.0.free.lock().unwrap().len()), (1, 1), "they are back when they were dropped");
+        assert_eq!((free, pool.0.stock().free.len()), (1, 1), "they are back when they were dropped");
         Pool::own(3).reserve(1);
+    }
+
+    #[test]
+    fn what_nobody_used_has_no_memory_until_it_is_needed() {
+        let pool = Pool::mapped(3);
+        pool.reserve(3);
+        assert_eq!(pool.unused_bytes(), 0, "not yet looked at");
+        pool.empty_unused();
+        for _ in 0..2 {
+            drop(pool.take());
+        }
+        assert_eq!(pool.unused_bytes(), 2 * 3 * ELEMENT_LEN);
+        pool.empty_unused();
+        let stock = |pool: &Pool| {
+            let stock = pool.0.stock();
+            (stock.free.len(), stock.empty.len())
+        };
+        assert_eq!((stock(&pool), pool.files().len()), ((1, 2), 1), "one at a time was in use");
+        let taken = [pool.take(), pool.take(), pool.take()];
+        assert_eq!((stock(&pool), pool.files().len()), ((0, 0), 3), "no new ones are made");
+        drop(taken);
+        pool.empty_unused();
+        assert_eq!(stock(&pool), (3, 0), "all were in use");
+        pool.empty_unused();
+        pool.reserve(2);
+        assert_eq!(stock(&pool), (2, 1));
     }
 
     #[test]
@@ -284,6 +375,6 @@ mod tests {
     fn few_free_ones_are_kept() {
         let pool = Pool::own(1);
         drop((0..2 * FREE_MAX).map(|_| pool.take()).collect::<Vec<_>>());
-        assert_eq!(pool.0.free.lock().unwrap().len(), FREE_MAX);
+        assert_eq!(pool.0.stock().free.len(), FREE_MAX);
     }
 }

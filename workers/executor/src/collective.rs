@@ -5,6 +5,7 @@ use crate::buffers::{Buffer, Pool};
 use crate::handshake::Identity;
 use crate::inbox::{Event, inbox};
 use crate::keys::LinkKeys;
+pub use crate::mean::Mean;
 pub use crate::network::Memory;
 use crate::network::Network;
 use crate::stretch::Stretch;
@@ -74,7 +75,7 @@ impl Group {
             me: Peer(me),
             workers,
             membership,
-            sums: Sums::new(Pool::mapped(0), network.pieces()),
+            sums: Sums::new(Pool::mapped(0), network.pieces(), false),
             network,
             events,
             early: Vec::new(),
@@ -123,13 +124,14 @@ impl Group {
         }
     }
 
-    /// Reduces one vector: this member's sums, one per node of [`Group::nodes`], in; the sum over all ranks out.
-    pub fn reduce(&mut self, step: u64, sums: Vec<Arc<Buffer>>) -> Result<Buffer, GroupError> {
+    /// Reduces one vector: this member's sums, one per node of [`Group::nodes`], in; the sum over all ranks out, where it
+    /// was summed.
+    pub fn reduce(&mut self, step: u64, sums: Vec<Arc<Buffer>>) -> Result<Mean, GroupError> {
         let step = Step(step);
         let len = sums.first().map_or(0, |s| s.len());
         let mut reduction = Reduction::new(&self.membership, self.me, self.workers, step, len, PIECE_ELEMENTS);
         if len != self.elements {
-            (self.sums, self.elements) = (Sums::new(Pool::mapped(len), self.network.pieces()), len);
+            (self.sums, self.elements) = (Sums::new(Pool::mapped(len), self.network.pieces(), false), len);
         }
         self.sums.begin(self.membership.seats.len() == 1);
         let (nodes, mut actions) = (self.nodes(), Vec::new());
@@ -278,9 +280,9 @@ mod tests {
                     Arc::new(buffer)
                 };
                 let sums: Vec<Arc<Buffer>> = group.nodes().into_iter().map(mapped).collect();
-                let mut last = Buffer::from(Vec::new());
+                let mut last = Vec::new();
                 for step in 0..ROUNDS {
-                    last = group.reduce(step, sums.clone()).unwrap();
+                    last = group.reduce(step, sums.clone()).unwrap().to_vec();
                 }
                 group.flush();
                 // The group goes along, so that no member hangs up while another still reads.
@@ -288,7 +290,7 @@ mod tests {
             });
         }
         let results = hosts.iter().map(|_| results.recv().unwrap());
-        let same = |(group, sum): (Group, Buffer)| {
+        let same = |(group, sum): (Group, Vec<f32>)| {
             assert!(sum.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()));
             group
         };

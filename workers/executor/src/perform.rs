@@ -3,17 +3,19 @@
 use crate::buffers::SharedElements;
 use crate::checkpoint::Task as Writing;
 use crate::inbox::Event;
+use crate::mean::Given;
 use crate::meanwhile::{Listen, Looker, Shared, lock};
 use crate::program::{Program, ProgramError};
 use crate::replica::Readable;
 use crate::restore::{Restored, restore};
-use crate::room::{Makers, Room};
+use crate::room::{Makers, Room, UNUSED_STEPS};
 use crate::stretch::Stretch;
 use crate::sums::OutgoingSlice;
 use crate::trainer::{Input, TrainError, Trainer};
 use crate::workload::{View, Workload};
 use events_schema::control::{ExecutorHop, FromExecutor};
 use events_schema::fact::Entry;
+use events_schema::job::Determinism;
 use events_schema::report::Report;
 use events_schema::stride::Stride;
 use events_schema::{Generation, Rank, Step};
@@ -21,7 +23,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::time::Instant;
-use workers_member::{Done, Exit, GradientFrom, In, Kind, Need, Out, Part, Room as Wanted, Task, Unit};
+use workers_member::{Done, Exit, GradientFrom, In, Kind, Need, Out, Part, Task, Unit};
 use workers_memory::Segment;
 use workers_session::CheckpointId;
 use workers_torch::OnPart;
@@ -55,9 +57,14 @@ impl<W: Write + Send> Trainer<W> {
                 self.sums.reduce(action, &mut |slice| network.send(slice, tag, step));
             }
             Out::Begin { alone } => {
-                if self.log_membership() {
+                if let Some((members, ranks)) = self.log_membership() {
                     self.room = Room::default();
                     self.followed(ExecutorHop::Join)?;
+                    self.makers().provide(members, ranks);
+                }
+                self.steps_begun += 1;
+                if self.steps_begun.is_multiple_of(UNUSED_STEPS) {
+                    self.makers().empty_unused();
                 }
                 self.sums.begin(alone);
             }
@@ -77,7 +84,9 @@ impl<W: Write + Send> Trainer<W> {
             Out::Supplied(_) => self.replica.supplied(),
             Out::Unexpect => self.replica.unexpect(),
             // Without it a growth takes longer; whoever waits for room must hear of that all the same.
-            Out::MakeRoom(wanted) => return Ok((!self.make_room(wanted)).then_some(In::RoomMade)),
+            Out::MakeRoom(wanted) => {
+                return Ok((!self.makers().make(wanted, self.inbox.clone())).then_some(In::RoomMade));
+            }
             Out::Warm(generation, ranks, place) => return self.warm(generation, ranks, place),
             Out::Prefetch(ranks, place) => {
                 let expected = self.program.prefetch(&ranks, place);
@@ -100,14 +109,13 @@ impl<W: Write + Send> Trainer<W> {
         Ok(None)
     }
 
-    /// Says which membership is in force; whether it is a new one.
-    fn log_membership(&mut self) -> bool {
-        let new = self.member.session().membership().filter(|m| self.logged != Some(m.tag));
-        let Some(membership) = new else { return false };
+    /// Says which membership is in force, if it is a new one; gives its members, and the ranks that this one hosts.
+    fn log_membership(&mut self) -> Option<(usize, usize)> {
+        let membership = self.member.session().membership().filter(|m| self.logged != Some(m.tag))?;
         self.logged = Some(membership.tag);
         let (generation, members) = (membership.tag.generation, membership.seats.len());
         tracing::info!(%generation, members, leader = %membership.leader, "a member of the generation in force");
-        true
+        Some((members, self.vectors_of(membership.ranks(self.me).len())))
     }
 
     /// What was done for a trace goes to whoever collects spans.
@@ -209,14 +217,22 @@ impl<W: Write + Send> Trainer<W> {
         }
     }
 
-    fn make_room(&self, wanted: Wanted) -> bool {
-        let makers = Makers {
+    /// Gradients that are computed for so many ranks.
+    fn vectors_of(&self, ranks: usize) -> usize {
+        match self.program.spec.determinism {
+            Determinism::D1 => ranks,
+            Determinism::None => ranks.min(1),
+        }
+    }
+
+    fn makers(&self) -> Makers {
+        Makers {
             lengths: self.program.lengths(),
+            ranks: self.vectors_of(usize::from(self.program.workers())),
             elsewhere: matches!(self.program.workload, Workload::Torch(_)),
             gradients: self.gradients.clone(),
             pieces: self.network.pieces(),
-        };
-        makers.make(wanted, self.inbox.clone())
+        }
     }
 
     fn warm(
@@ -236,12 +252,18 @@ impl<W: Write + Send> Trainer<W> {
 
     fn send(&mut self, slice: workers_member::StateTransfer) -> Result<(), ProgramError> {
         let workers_member::StateTransfer { to, of, tag, step, range } = slice;
-        let (kind, data) = match of {
-            Need::Replica => (Kind::Replica, Some(self.replica.shared(&mut self.program.workload)? as SharedElements)),
-            Need::Gradient => (Kind::Gradient, self.replica.gradient().map(|g| g as SharedElements)),
-        };
-        if let Some(data) = data {
-            self.network.send(OutgoingSlice { to, kind, offset: range.start, data, range }, tag, step);
+        match of {
+            Need::Replica => {
+                let data = self.replica.shared(&mut self.program.workload)? as SharedElements;
+                let slice = OutgoingSlice { to, kind: Kind::Replica, offset: range.start, data, range };
+                self.network.send(slice, tag, step);
+            }
+            Need::Gradient => {
+                for Given { offset, data, range } in self.replica.give_gradient(range, &self.network.pieces()) {
+                    let slice = OutgoingSlice { to, kind: Kind::Gradient, offset, data, range };
+                    self.network.send(slice, tag, step);
+                }
+            }
         }
         Ok(())
     }

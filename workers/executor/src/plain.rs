@@ -71,7 +71,7 @@ pub fn train_plain_steps(
     replica.adopt();
     let (mut losses, mut evaluations) = (Vec::new(), Vec::new());
     let (mut step_times, mut own_times) = (Vec::new(), Vec::new());
-    let mut sums = Sums::new(program.workload.pool(), Pool::of_pieces());
+    let mut sums = Sums::new(program.workload.pool(), Pool::of_pieces(), program.workload.reads_one_vector());
     let end = Step(program.steps_total.min(steps_max));
     for step in (0..end.0).map(Step) {
         evaluate(&mut program, step, &replica, &mut evaluations)?;

@@ -3,8 +3,8 @@
 //!
 //! Shared by reference with whoever sends or saves it; an update waits for who is soon done with reading, and works on a copy for anybody else.
 
-use crate::buffers::{Buffer, Pool};
-use crate::mean::Mean;
+use crate::buffers::Pool;
+use crate::mean::{Given, Mean};
 use crate::program::ProgramError;
 use crate::stretch::Stretch;
 use crate::workload::{Version, View, Workload};
@@ -37,10 +37,8 @@ pub struct Replica {
     version: Version,
     /// The mean gradient that led there, or that is applied next.
     gradient: Option<Mean>,
-    /// Whether the update reads a gradient where a peer has lent it; a process that computes maps this executor's memory only.
-    reads_lent: bool,
-    /// Where gradients that come are kept.
-    gradients: Pool,
+    /// Where gradients that come are put together, if the update reads one vector only.
+    gradients: Option<Pool>,
     /// What is on its way from peers.
     supply: Option<Supply>,
     /// Each ends when somebody who soon lets go of `data` has done so.
@@ -144,17 +142,16 @@ enum Supply {
 }
 
 impl Replica {
-    /// None yet, of what this workload trains; gradients that come by a copy will lie in buffers of this pool.
+    /// None yet, of what this workload trains; gradients that have to be in one vector will lie in buffers of this pool.
     #[must_use]
     pub fn new(workload: &Workload, gradients: Pool) -> Self {
         Self {
             lengths: workload.lengths(),
-            reads_lent: matches!(workload, Workload::Native { .. }),
             data: Arc::default(),
             elsewhere: false,
             version: Version::default(),
             gradient: None,
-            gradients,
+            gradients: workload.reads_one_vector().then_some(gradients),
             supply: None,
             readers: Vec::new(),
             spare: None,
@@ -190,11 +187,9 @@ impl Replica {
         }
     }
 
-    /// The last mean gradient, for being sent.
-    pub fn gradient(&mut self) -> Option<Arc<Buffer>> {
-        let gradient = self.gradient.take()?.into_buffer(&self.gradients);
-        self.gradient = Some(Arc::clone(&gradient).into());
-        Some(gradient)
+    /// A range of the last mean gradient, for being sent.
+    pub fn give_gradient(&mut self, range: Range<usize>, pieces: &Pool) -> Vec<Given> {
+        self.gradient.as_mut().map_or_else(Vec::new, |gradient| gradient.give(range, pieces))
     }
 
     /// What to compute with: of a replica that is arriving, if one is, the beginning. It arrives before the rest, so that a newcomer can
@@ -235,7 +230,8 @@ impl Replica {
 
     /// A gradient comes from peers.
     pub fn expect_gradient(&mut self) {
-        self.supply = Some(Supply::Gradient(Mean::default()));
+        let one = self.gradients.as_ref().map(|gradients| gradients.take().into());
+        self.supply = Some(Supply::Gradient(one.unwrap_or_default()));
     }
 
     /// What comes is of no use any more.
@@ -251,8 +247,7 @@ impl Replica {
                     place.copy_from_slice(&elements);
                 }
             }
-            (Some(Supply::Gradient(mean)), Stretch::Lent(lent)) if self.reads_lent => mean.borrow(offset, lent),
-            (Some(Supply::Gradient(mean)), elements) => mean.copy(offset, &elements, &self.gradients),
+            (Some(Supply::Gradient(mean)), elements) => mean.put(offset, elements),
             (None, _) => {}
         }
     }
@@ -275,8 +270,8 @@ impl Replica {
     }
 
     /// This mean gradient is applied next; peers may be sent it before that is done.
-    pub fn keep_gradient(&mut self, mean: Buffer) {
-        self.gradient = Some(Arc::new(mean).into());
+    pub fn keep_gradient(&mut self, mean: impl Into<Mean>) {
+        self.gradient = Some(mean.into());
     }
 
     /// Applies the mean gradient that was kept: of `step` and of those after it that are taken at once.
@@ -295,7 +290,7 @@ impl Replica {
                 let begun = Instant::now();
                 torch.release_replica();
                 self.held += begun.elapsed();
-                let mean = torch.apply(self.view(), mean.into_buffer(&self.gradients), (step, stride), after)?;
+                let mean = torch.apply(self.view(), mean.into_one(), (step, stride), after)?;
                 self.gradient = Some(mean.into());
                 (self.version, self.data, self.elsewhere) = (after, Arc::default(), true);
             }
@@ -327,6 +322,15 @@ impl Replica {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::buffers::Buffer;
+
+    impl Replica {
+        /// A range of the last mean gradient, as others are sent it.
+        pub(crate) fn gradient_of(&mut self, range: Range<usize>) -> Vec<f32> {
+            let given = self.give_gradient(range, &Pool::of_pieces());
+            given.into_iter().flat_map(|given| given.data[given.range].to_vec()).collect()
+        }
+    }
     use events_schema::dataset::SampleShape;
     use events_schema::job::JobSpec;
 
@@ -344,14 +348,14 @@ mod tests {
         replica.load(workload.initial_replica().unwrap());
         replica.adopt();
         for s in 0..steps {
-            replica.keep_gradient(vec![0.1 + s as f32; elements].into());
+            replica.keep_gradient(Buffer::from(vec![0.1 + s as f32; elements]));
             replica.apply(&mut workload, (Step(s), Stride::ONE)).unwrap();
         }
         replica
     }
 
     fn step_by_ones(replica: &mut Replica, step: u64) {
-        replica.keep_gradient(vec![1.0; 8].into());
+        replica.keep_gradient(Buffer::from(vec![1.0; 8]));
         replica.apply(&mut workload(), (Step(step), Stride::ONE)).unwrap();
     }
 
@@ -375,13 +379,13 @@ mod tests {
     fn a_laggard_gets_to_the_same_bits_by_the_gradient() {
         let (mut ahead, mut behind) = (trained(4), trained(3));
         behind.expect_gradient();
-        let gradient = ahead.gradient().unwrap();
+        let gradient = ahead.gradient_of(0..8);
         behind.fill(0, gradient[..3].to_vec().into());
         behind.fill(3, gradient[3..].to_vec().into());
         behind.take_gradient();
         behind.apply(&mut workload(), (Step(3), Stride::ONE)).unwrap();
         assert_eq!(whole(&mut behind), whole(&mut ahead));
-        assert_eq!(**behind.gradient().unwrap(), **ahead.gradient().unwrap(), "it can help others now");
+        assert_eq!(behind.gradient_of(0..8), ahead.gradient_of(0..8), "it can help others now");
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Stretch {
         }
     }
 
-    /// What holds the elements, from its beginning on: a piece of this process's.
+    /// What holds the elements, from its beginning on: a piece of this process's, into which they are copied if they are lent.
     #[must_use]
     pub fn into_piece(self, pieces: &Pool) -> Buffer {
         match self {

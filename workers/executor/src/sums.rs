@@ -4,6 +4,7 @@
 //! Next on a job's path: `workers/executor/src/checkpoint.rs`.
 
 use crate::buffers::{Buffer, Pool, SharedElements};
+use crate::mean::Mean;
 use crate::stretch::Stretch;
 use crate::wire::PIECE_ELEMENTS;
 use events_schema::Rank;
@@ -37,10 +38,12 @@ pub struct OutgoingSlice {
 #[derive(Debug)]
 pub struct Sums {
     pool: Pool,
-    /// Where what is sent lies: pieces of the whole sum, and of sums whose rest is still changed.
+    /// Where pieces of the whole sum lie, and what is sent of sums whose rest is still changed.
     pieces: Pool,
     nodes: BTreeMap<Node, Arc<Buffer>>,
-    total: Option<Buffer>,
+    /// What there is of the whole sum, and whether it is to be in one vector.
+    total: Option<Mean>,
+    in_one: bool,
     /// Stretches of sums that are made already, in the buffer of the left half, while the right one is still computed.
     joined: BTreeMap<Node, Vec<Range<usize>>>,
     /// Most sums of nodes held at once, for the memory budget.
@@ -48,17 +51,19 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// No sums, of gradients in buffers of the one pool and pieces of them in buffers of the other.
+    /// No sums, of gradients in buffers of the one pool and pieces of them in buffers of the other. The whole sum lies in one buffer if it has to, and
+    /// otherwise where its pieces were summed.
     #[must_use]
-    pub fn new(pool: Pool, pieces: Pool) -> Self {
-        Self { pool, pieces, nodes: BTreeMap::new(), total: None, joined: BTreeMap::new(), held_max: 0 }
+    pub fn new(pool: Pool, pieces: Pool, in_one: bool) -> Self {
+        Self { pool, pieces, nodes: BTreeMap::new(), total: None, in_one, joined: BTreeMap::new(), held_max: 0 }
     }
 
     /// A step begins. Alone, the root's own sum becomes the whole one, without a buffer of its own.
     pub fn begin(&mut self, alone: bool) {
-        // The one of a step that was not finished, if there is one; every element is placed anew.
-        let unfinished = self.total.take();
-        self.total = (!alone).then(|| unfinished.unwrap_or_else(|| self.pool.take()));
+        // The one buffer of a step that was not finished is taken again, as every element is placed anew; pieces of it are not.
+        let unfinished = self.total.take().filter(|_| self.in_one);
+        let new = || if self.in_one { self.pool.take().into() } else { Mean::default() };
+        self.total = (!alone).then(|| unfinished.unwrap_or_else(new));
     }
 
     /// A buffer for a rank's gradient, to be overwritten.
@@ -168,13 +173,8 @@ impl Sums {
             }
             // Of whole sums nothing is read from anywhere, so nothing can fail.
             Action::Sum { kind, range, operations, to } => drop(self.sum(kind, range, operations, to, None, send)),
-            Action::Place { offset, payload, to } => {
-                self.place(offset, &payload);
-                self.send_all(to, Kind::Reduced, offset, payload, send);
-            }
-            Action::Whole(node) => {
-                self.total = self.nodes.remove(&node).map(Arc::unwrap_or_clone);
-            }
+            Action::Place { offset, payload, to } => self.pass_on(to, Kind::Reduced, offset, payload, send),
+            Action::Whole(node) => self.total = self.nodes.remove(&node).map(Mean::from),
         }
     }
 
@@ -188,27 +188,29 @@ impl Sums {
         send: &mut impl FnMut(OutgoingSlice),
     ) -> io::Result<()> {
         let Some(sum) = self.add_up(operations, &range, leaf)? else { return Ok(()) };
-        if kind == Kind::Reduced {
-            self.place(range.start, &sum);
-        }
-        self.send_all(to, kind, range.start, sum, send);
+        self.pass_on(to, kind, range.start, sum, send);
         Ok(())
     }
 
-    fn send_all(
-        &self,
+    /// A stretch of the whole sum stays here, and whatever it is of is sent: both from the same piece.
+    fn pass_on(
+        &mut self,
         to: Vec<Peer>,
         kind: Kind,
         offset: usize,
         stretch: Stretch,
         send: &mut impl FnMut(OutgoingSlice),
     ) {
-        if to.is_empty() {
-            return;
+        let mut total = self.total.as_mut().filter(|_| kind == Kind::Reduced);
+        if let (Some(total), true) = (&mut total, to.is_empty()) {
+            return total.put(offset, stretch);
         }
-        let (range, data) = (0..stretch.len(), Arc::new(stretch.into_piece(&self.pieces)) as SharedElements);
+        let (len, piece) = (stretch.len(), Arc::new(stretch.into_piece(&self.pieces)));
+        if let Some(total) = total {
+            total.put_shared(offset, &piece, len);
+        }
         for to in to {
-            send(OutgoingSlice { to, kind, offset, range: range.clone(), data: Arc::clone(&data) });
+            send(OutgoingSlice { to, kind, offset, range: 0..len, data: Arc::clone(&piece) as SharedElements });
         }
     }
 
@@ -216,13 +218,6 @@ impl Sums {
         let mut copy = self.pieces.take();
         copy[..elements.len()].copy_from_slice(elements);
         copy
-    }
-
-    fn place(&mut self, offset: usize, elements: &[f32]) {
-        let place = self.total.as_mut().and_then(|total| total.get_mut(offset..offset + elements.len()));
-        if let Some(place) = place {
-            place.copy_from_slice(elements);
-        }
     }
 
     /// Adds the operations up in their order. None when a sum is missing, which the machine excludes.
@@ -253,8 +248,8 @@ impl Sums {
     }
 
     /// The whole sum.
-    pub fn take_total(&mut self) -> Buffer {
-        self.total.take().unwrap_or_else(|| Buffer::from(Vec::new()))
+    pub fn take_total(&mut self) -> Mean {
+        self.total.take().unwrap_or_default()
     }
 }
 
@@ -328,7 +323,7 @@ mod tests {
     }
 
     fn filled(ranks: &[u16]) -> Sums {
-        let mut sums = Sums::new(Pool::own(2), Pool::of_pieces());
+        let mut sums = Sums::new(Pool::own(2), Pool::of_pieces(), false);
         for &rank in ranks {
             let mut buffer = sums.room();
             buffer.fill(value(rank));
@@ -343,7 +338,7 @@ mod tests {
         sums.join(node(0, 2));
         sums.begin(true);
         sums.reduce(Action::Whole(node(0, 2)), &mut |_| panic!("alone"));
-        assert_eq!((&*sums.take_total(), sums.held_max), (&[value(0) + value(1); 2][..], 2));
+        assert_eq!((sums.take_total().to_vec(), sums.held_max), (vec![value(0) + value(1); 2], 2));
     }
 
     #[test]
@@ -360,7 +355,7 @@ mod tests {
         const LEN: usize = 8;
         let element = |rank: u16, at: usize| (at + 1) as f32 * value(rank);
         let gradient = |rank: u16| (0..LEN).map(|at| element(rank, at)).collect::<Vec<f32>>();
-        let mut sums = Sums::new(Pool::own(LEN), Pool::of_pieces());
+        let mut sums = Sums::new(Pool::own(LEN), Pool::of_pieces(), false);
         sums.begin(false);
         for rank in [0, 1, 2] {
             sums.set(leaf(Rank(rank)), Arc::new(gradient(rank).into()));
@@ -391,7 +386,7 @@ mod tests {
         let whole: Vec<f32> = (4..8).map(|at| four(at) + element(4, at)).collect();
         assert_eq!(sent, [(5, of(5..8)), (2, of(2..5)), (4, whole.clone())]);
         assert_eq!(**sums.nodes[&node(0, 4)], of(0..8));
-        assert!(sums.take_total()[4..] == whole && sums.joined.is_empty());
+        assert!(sums.take_total().to_vec() == whole && sums.joined.is_empty());
     }
 
     #[test]
@@ -411,7 +406,7 @@ mod tests {
         assert_eq!(sent, [(Peer(0), 1, expected), (Peer(2), 1, expected)]);
         let placed = Action::Place { offset: 0, payload: vec![7.0].into(), to: Vec::new() };
         sums.reduce(placed, &mut |_| panic!("nothing to send"));
-        assert_eq!(*sums.take_total(), [7.0, expected]);
+        assert_eq!(sums.take_total().to_vec(), [7.0, expected]);
     }
 
     /// For two hosts: the sum of a node is not the whole one, and what an owner elsewhere sent goes on to the others here.
@@ -430,6 +425,28 @@ mod tests {
         }
         let reduced = |offset: usize| (Peer(0), Kind::Reduced, offset, offset as f32 + 7.0);
         assert_eq!(sent, [(Peer(5), kind, 1, 3.0 + value(1)), reduced(1), reduced(0)]);
-        assert_eq!(*sums.take_total(), [7.0, 8.0]);
+        assert_eq!(sums.take_total().to_vec(), [7.0, 8.0]);
+    }
+
+    /// What is sent of the whole sum, and what is kept of it, are one piece; or it is in one vector, for who can read no other.
+    #[test]
+    fn the_whole_sum_is_copied_only_into_one_vector() {
+        for in_one in [false, true] {
+            let mut sums = Sums::new(Pool::own(2), Pool::of_pieces(), in_one);
+            // Of the first step only a part comes.
+            for (step, parts) in [(0, 1..2), (1, 0..2)] {
+                sums.begin(false);
+                let mut sent = Vec::new();
+                for offset in parts {
+                    let payload = vec![(step * 2 + offset) as f32].into();
+                    let action = Action::Place { offset, payload, to: vec![Peer(3)] };
+                    sums.reduce(action, &mut |slice: OutgoingSlice| sent.push(slice.data));
+                }
+                let others = if in_one { 0 } else { 1 };
+                assert!(sent.iter().all(|data| Arc::strong_count(data) == 1 + others));
+            }
+            let total = sums.take_total();
+            assert_eq!((total.to_vec(), total.into_one().len()), (vec![2.0, 3.0], if in_one { 2 } else { 0 }));
+        }
     }
 }

@@ -69,6 +69,7 @@ pub(crate) type Input = In<Stretch>;
 
 /// One executor.
 pub struct Trainer<W: Write> {
+    pub(crate) me: Peer,
     pub(crate) member: Member<Stretch>,
     pub(crate) class: Digest,
     pub(crate) program: Program,
@@ -87,6 +88,8 @@ pub struct Trainer<W: Write> {
     pub(crate) gradients: Pool,
     /// For the next growth.
     pub(crate) room: Room,
+    /// Also those that were begun again.
+    pub(crate) steps_begun: u64,
     pub(crate) life: Arc<Life>,
     /// When the word of life was set last, in the machine's time.
     life_set: Duration,
@@ -118,9 +121,10 @@ impl<W: Write + Send> Trainer<W> {
     ) -> Self {
         let gradients = program.workload.pool();
         Self {
+            me: Peer(executor.number),
             member: Member::new(config(Peer(executor.number), &program)),
             class,
-            sums: Sums::new(gradients.clone(), network.pieces()),
+            sums: Sums::new(gradients.clone(), network.pieces(), program.workload.reads_one_vector()),
             network,
             agent,
             checkpoints,
@@ -131,6 +135,7 @@ impl<W: Write + Send> Trainer<W> {
             replica: Replica::new(&program.workload, gradients.clone()),
             gradients,
             room: Room::default(),
+            steps_begun: 0,
             life,
             life_set: Duration::ZERO,
             started: Instant::now(),

@@ -8,6 +8,7 @@
 //! Next on a job's path: `workers/engine/src/lib.rs`, or `workers/torch/src/lib.rs` for a model in PyTorch.
 
 use crate::buffers::{Buffer, Pool};
+use crate::mean::{Mean, divide};
 use crate::program::ProgramError;
 use events_schema::dataset::Samples;
 use events_schema::job::JobSpec;
@@ -173,20 +174,16 @@ fn no_memory() -> TorchError {
     TorchError::Memory("the system gives none that this executor and its Python process can share".to_owned())
 }
 
-/// The mean of a sum: every element divided by the summed weight, where there is one to divide by; exact zeros when nothing had weight. Then shrunk
+/// The mean of a sum: divided by the summed weight, where there is one to divide by. Then shrunk
 /// to the norm `clip`, if it is longer. Block by block, so that a vector larger than the caches is read once.
 fn make_mean(sum: &mut [f32], weight: Option<f64>, clip: Option<f64>) {
-    let weight = weight.map(|weight| weight as f32);
-    if weight.is_some_and(|weight| weight.is_nan() || weight <= 0.0) {
-        return sum.fill(0.0);
-    }
     if weight.is_none() && clip.is_none() {
         return;
     }
     let mut squares = Vec::with_capacity(if clip.is_some() { sum.len().div_ceil(blocks::BLOCK_LEN) } else { 0 });
     for block in sum.chunks_mut(blocks::BLOCK_LEN) {
         if let Some(weight) = weight {
-            block.iter_mut().for_each(|g| *g /= weight);
+            divide(block, weight as f32);
         }
         if clip.is_some() {
             squares.push(blocks::block_squares(block));
@@ -219,14 +216,24 @@ impl Workload {
         Ok(())
     }
 
+    /// Whether it reads a gradient in one vector only: a process that computes maps this executor's memory, and no other's.
+    #[must_use]
+    pub fn reads_one_vector(&self) -> bool {
+        matches!(self, Self::Torch(_))
+    }
+
     /// Makes a sum over all ranks the mean that an update is given and that others are given who have to apply it: divided by the weight and, where
     /// the update does not do so itself, clipped. What only travels along in it stays.
-    pub fn make_mean(&self, sum: &mut [f32], weight: f64) {
-        let (weight, clip) = match self {
-            Self::Native { .. } => (Some(weight), None),
-            Self::Torch(torch) => ((!torch.job.gives_means()).then_some(weight), torch.spec.gradient_clip_norm),
-        };
-        make_mean(&mut sum[..self.lengths().mean], weight, clip);
+    pub fn make_mean(&self, sum: &mut Mean, weight: f64) {
+        match self {
+            Self::Native { .. } => sum.divide_by(weight),
+            Self::Torch(torch) => {
+                let weight = (!torch.job.gives_means()).then_some(weight);
+                if let Some(mean) = sum.one_mut().and_then(|one| one.get_mut(..torch.job.lengths().mean)) {
+                    make_mean(mean, weight, torch.spec.gradient_clip_norm);
+                }
+            }
+        }
     }
 
     /// How long things are.

@@ -65,6 +65,28 @@ impl Segment {
         Ok(Self { map, file: Arc::clone(file), number, start, elements })
     }
 
+    /// Gives its memory back to the system: its elements are zeros from then on, here and wherever it is mapped. Nobody may be reading them.
+    pub fn empty(&mut self) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::fs::{FallocateFlags, fallocate};
+            let (start, bytes) = (self.start * ELEMENT_BYTES, self.elements * ELEMENT_BYTES);
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // Of nothing there can be no hole.
+            if bytes > 0 {
+                fallocate(&self.file, hole, start as u64, bytes as u64)?;
+            }
+            Ok(())
+        }
+        #[cfg(not(target_os = "linux"))]
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Has memory again for all of it, as a new one has.
+    pub fn fill_pages(&mut self) -> io::Result<()> {
+        self.map.make_pages()
+    }
+
     /// Names its file: no other one of this process ever has this number.
     #[must_use]
     pub fn number(&self) -> u64 {
@@ -162,13 +184,34 @@ mod tests {
         assert!(theirs.set_len(0).is_err() && theirs.set_len(1 << 20).is_err());
     }
 
+    /// Memory that is there of the mapping of a segment's file.
+    fn resident(segment: &Segment) -> String {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mapping = smaps.split_once(&peer::file_name(segment.number())).unwrap().1;
+        mapping.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap().trim().to_owned()
+    }
+
     #[test]
     fn its_pages_are_there_before_they_are_touched() {
         let segment = Segment::new(3 * (1 << 20) / (2 * ELEMENT_BYTES)).unwrap();
-        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let mapping = smaps.split_once(&peer::file_name(segment.number())).unwrap().1;
-        let resident = mapping.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap().trim();
-        assert_eq!(resident, format!("{} kB", 3 * 1024 / 2));
+        assert_eq!(resident(&segment), format!("{} kB", 3 * 1024 / 2));
+    }
+
+    #[test]
+    fn what_is_emptied_takes_no_memory_until_it_is_filled() {
+        for elements in [3 * (1 << 20) / (2 * ELEMENT_BYTES), 5 * (1 << 20) / ELEMENT_BYTES] {
+            let mut segment = Segment::new(elements).unwrap();
+            let before = resident(&segment);
+            segment.fill(1.0);
+            segment.empty().unwrap();
+            assert_eq!(resident(&segment), "0 kB");
+            segment.fill_pages().unwrap();
+            assert_eq!((resident(&segment), segment[elements - 1]), (before, 0.0));
+        }
+        let mut several = Segment::several(2, 1 << 16).unwrap();
+        several.iter_mut().for_each(|segment| segment.fill(1.0));
+        several[1].empty().unwrap();
+        assert_eq!((several[0][(1 << 16) - 1], several[1][0]), (1.0, 0.0), "and no other one of its file");
     }
 
     #[test]

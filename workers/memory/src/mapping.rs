@@ -35,9 +35,14 @@ impl Mapping {
             Some(mapping) => mapping,
             None => Self::anywhere(file, start, bytes)?,
         };
-        mapping.make_large_pages();
-        mapping.make_small_pages()?;
+        mapping.make_pages()?;
         Ok(mapping)
+    }
+
+    /// Has all its pages there.
+    pub fn make_pages(&mut self) -> io::Result<()> {
+        self.make_large_pages();
+        self.make_small_pages()
     }
 
     fn anywhere(file: &File, start: usize, bytes: usize) -> io::Result<Self> {
