@@ -1,5 +1,5 @@
-//! The inbox while something long is done: a second thread looks into it, so that an executor can leave in the middle of one gradient, say to others that
-//! it stays, and hear how far newcomers have come. What overtakes is the machine's to say (`workers/member/src/meanwhile.rs`); everything else is kept, in order, for the trainer.
+//! The inbox while something long is done: a second thread looks into it, so that an executor can leave in the middle of one gradient, and say to others that
+//! it stays. What overtakes is the machine's to say (`workers/member/src/meanwhile.rs`); everything else is kept, in order, for the trainer.
 //!
 //! The unit is computed where it always is. A short one has nobody look: it is over sooner than anybody who waits would notice. Whoever computes it and comes to
 //! wait has somebody look from then on (`store_wait.rs`), since nobody can say of the store how long it takes.

@@ -64,6 +64,9 @@ pub enum TrainError {
     SendersGone,
 }
 
+/// More than peers and the agent say in a unit; others may go on saying things, and wait for its end.
+const HEARD_AT_ONCE_MAX: usize = 16_384;
+
 /// What an input of the machine holds besides names.
 pub(crate) type Input = In<Stretch>;
 
@@ -208,6 +211,9 @@ impl<W: Write + Send> Trainer<W> {
         }
         let (mut inputs, mut anything) = (VecDeque::from([input]), false);
         while let Some(input) = inputs.pop_front() {
+            if matches!(input, In::Done(_)) {
+                self.hear_what_came()?;
+            }
             let outs = self.member.handle(self.started.elapsed(), input);
             // Before anything is computed, for it may have to be woken while that lasts.
             let wake = outs.iter().rev().find_map(|out| if let Out::WakeAt(at) = out { Some(*at) } else { None });
@@ -218,6 +224,16 @@ impl<W: Write + Send> Trainer<W> {
             }
         }
         Ok(anything)
+    }
+
+    /// What came while a unit was computed: before its end, as it came, because with that the step is contributed, and what a leader knows then is announced.
+    /// The machine keeps it until it is told of the end.
+    fn hear_what_came(&mut self) -> Result<(), TrainError> {
+        for _ in 0..HEARD_AT_ONCE_MAX {
+            let Ok(event) = self.events.try_next() else { break };
+            self.on_event(event)?;
+        }
+        Ok(())
     }
 
     fn on_event(&mut self, event: Event) -> Result<(), TrainError> {

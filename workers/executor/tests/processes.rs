@@ -557,6 +557,16 @@ fn in_a_long_gradient(gradient_ms: u64, steps: u64, workers: u64) -> Driver {
     driver
 }
 
+/// In the midst of the only gradient that its leader computes in a step.
+#[test]
+fn a_change_that_is_told_during_a_step_is_made_at_its_end() {
+    let mut driver = in_a_long_gradient(5_000, 100, 2);
+    let alone = driver.propose(Entry::Switch { from: Generation(1) }, &[0], 0, &[1]);
+    assert_eq!(driver.until_active(alone).0, Step(1));
+    assert!(driver.until_gone(1).success());
+    driver.stop_all();
+}
+
 /// Of a gradient of a minute nothing is done when it goes, and the other one, which answers it, is in the middle of one too.
 #[test]
 fn who_has_to_go_does_not_wait_for_the_end_of_its_gradient() {

@@ -1,9 +1,6 @@
-//! What a member does while a gradient, or a part of an evaluation, is computed: what leaving takes, and hearing how far newcomers have come. It hears that it
-//! has to go, asks the others, says to others that it stays, and goes. Everything else waits until the unit is done, because whoever handles it may rely on being
-//! between two.
-//!
-//! How far a newcomer has come is looked at when the step is contributed, which the end of its last unit does before anything that waits is read. A newcomer
-//! whose gradient came while that unit was computed would be a step behind for ever, and let in only when patience with it is over.
+//! What a member does while a gradient, or a part of an evaluation, is computed: what leaving takes. It hears that it has to go, asks the others, says to
+//! others that it stays, and goes. Everything else waits until the unit is done, because whoever handles it may rely on being between two; but not until
+//! the step is contributed, which is done after it.
 //!
 //! The same while a replica is read out of the store, or made, to begin with: who does that is in step with nobody yet, so it asks nobody and goes.
 //!
@@ -16,19 +13,10 @@ use crate::member::Member;
 use std::time::Duration;
 use workers_session::{Envelope, Input, Message};
 
-/// Whether [`Member::overtakes`] may say yes to it: it is about leaving in the middle of a step, or a newcomer's word of itself.
+/// Whether [`Member::overtakes`] may say yes to it: it is about leaving in the middle of a step.
 #[must_use]
 pub fn may_overtake(message: &Message) -> bool {
-    is_of_leaving(message) || is_of_newcomer(message)
-}
-
-fn is_of_leaving(message: &Message) -> bool {
     matches!(message, Message::MayGo | Message::Stays)
-}
-
-/// These change what is known of it, and neither step nor membership.
-fn is_of_newcomer(message: &Message) -> bool {
-    matches!(message, Message::Ready | Message::Followed { .. })
 }
 
 impl<P> Member<P> {
@@ -56,11 +44,8 @@ impl<P> Member<P> {
 
     /// Who was told a deadline may also have been told a proposal that lets it go, which waits for the end of the unit: until then it does not say that it stays.
     fn is_heard(&self, Envelope { tag, message }: &Envelope) -> bool {
-        if is_of_newcomer(message) {
-            return true;
-        }
         let in_force = self.session().membership().is_some_and(|membership| membership.tag == *tag);
-        in_force && is_of_leaving(message) && !(*message == Message::MayGo && self.leave.is_told())
+        in_force && may_overtake(message) && !(*message == Message::MayGo && self.leave.is_told())
     }
 
     fn take_meanwhile(&mut self, input: In<P>) {
@@ -168,8 +153,7 @@ mod tests {
             said.append(&mut out);
             if matches!(unit, Some(Unit::Gradient { rank: Rank(1), .. })) {
                 for input in told.take().into_iter().flatten() {
-                    assert!(member.overtakes(&input), "{input:?}");
-                    said.extend(member.meanwhile(at(0), input));
+                    assert!(member.handle(at(0), input).is_empty(), "it waits");
                 }
             }
             match unit {
@@ -181,6 +165,17 @@ mod tests {
                 Some(_) => out = member.handle(at(0), done()),
             }
         }
+    }
+
+    #[test]
+    fn a_leader_announces_with_a_step_what_it_heard_while_it_computed_that() {
+        let mut leader = computing();
+        let alone = proposal(2, Entry::Switch { from: Generation(1) }, 2, &[0]);
+        assert!(leader.handle(at(1_100), alone).is_empty(), "it waits");
+        let out = leader.handle(at(1_200), done());
+        let announced =
+            |message: &&&Message| matches!(message, Message::Contribution(said) if said.announcement.is_some());
+        assert!(said(&out).iter().any(|message| announced(&message)), "{out:?}");
     }
 
     /// On a link that carries little more than steps make each gradient comes while the last unit of a step is computed. Heard of after that, a newcomer

@@ -146,6 +146,8 @@ impl<P> Member<P> {
         {
             self.take(input);
         }
+        self.contribute();
+        self.feed_session();
         if !self.ended {
             self.ask_to_be_woken();
         }

@@ -28,6 +28,8 @@ pub(crate) struct Flow<P> {
     parts: Coverage,
     /// This member's whole sums, as far as they are computed.
     sums: Vec<NodeSums>,
+    /// All of them are there, and the others have not been told.
+    is_finished: bool,
     pub reduction: Option<Reduction<P>>,
     /// Every member's scalars, when all contributed.
     pub totals: Option<NodeSums>,
@@ -53,6 +55,7 @@ impl<P> Default for Flow<P> {
             work: None,
             parts: Coverage::default(),
             sums,
+            is_finished: false,
             reduction: None,
             totals: None,
             kept,
@@ -98,6 +101,7 @@ impl<P> Member<P> {
         self.out.push(Out::Begin { alone });
         (self.flow.reduction, self.flow.work, self.flow.totals) = (Some(reduction), Some(work), None);
         self.flow.sums.clear();
+        self.flow.is_finished = false;
         self.begin_evaluation(step);
         self.take_early();
     }
@@ -126,6 +130,7 @@ impl<P> Member<P> {
         }
         self.flow.kept_step = self.position;
         (self.flow.reduction, self.flow.totals, self.flow.evaluating) = (None, None, None);
+        self.flow.is_finished = false;
         self.still = None;
         self.forget_saving();
     }
@@ -265,6 +270,14 @@ impl<P> Member<P> {
         self.flow.sums.extend(whole);
         if finished {
             self.flow.work = None;
+            self.flow.is_finished = true;
+        }
+    }
+
+    /// This member's part of the step is there: said to the others when all was heard that came while it was computed. A leader that was told of another
+    /// membership meanwhile, or asked to let somebody go, announces that with this step and not with the next.
+    pub(crate) fn contribute(&mut self) {
+        if std::mem::take(&mut self.flow.is_finished) {
             // Only the word of whoever leads counts, and only that of one clock can be told by all.
             if self.membership.as_ref().is_some_and(|m| m.leader == self.config.me) {
                 self.inputs.push_back(Input::Due(self.pace.due(
