@@ -15,10 +15,10 @@ use std::time::Instant;
 use workers_agent_client::AgentClient;
 
 /// A stopped process; it goes on when this is dropped, so that it can end with its agent.
-struct Stopped(Pid);
+pub struct Stopped(Pid);
 
 impl Stopped {
-    fn new(pid: i32) -> Self {
+    pub fn new(pid: i32) -> Self {
         let pid = Pid::from_raw(pid).unwrap();
         kill_process(pid, Signal::STOP).unwrap();
         Self(pid)
@@ -40,12 +40,12 @@ fn long_job() -> Value {
 }
 
 /// Processes of an agent's executors by the executor's name.
-async fn executors(agent: &AgentClient) -> BTreeMap<String, i32> {
+pub async fn executors(agent: &AgentClient) -> BTreeMap<String, i32> {
     agent.slots().await.unwrap().into_iter().filter_map(|slot| Some((slot.executor?, slot.pid?))).collect()
 }
 
 /// Who leads the newest generation.
-async fn leader(client: &Client, job: &str) -> String {
+pub async fn leader(client: &Client, job: &str) -> String {
     let events = client.all_events(&Events::of_job(job)).await.unwrap_or_else(|e| panic!("{e}"));
     let proposed = events.iter().rfind(|event| event["type"] == "dev.ebb.generation.proposed.v1").unwrap();
     proposed["data"]["leader"].as_str().unwrap().to_owned()

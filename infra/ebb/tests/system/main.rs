@@ -21,6 +21,7 @@ mod devices;
 mod documents;
 mod exactly_once;
 mod fleet_topics;
+mod flipped_bits;
 mod gang;
 mod guests;
 mod hangs;
