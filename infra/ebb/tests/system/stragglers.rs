@@ -1,6 +1,8 @@
 //! An executor that is slower than the others: that is said, it hosts fewer ranks until it keeps up again, and no bit changes.
 
-use crate::support::{LOOK_EVERY, System, WAIT_MAX, job, plain, submit, until, until_saved, until_told};
+use crate::support::{
+    LOOK_EVERY, System, WAIT_MAX, assert_synthetic_suspended, job, submit, synthetic_job, until_told,
+};
 use gateway_client::Events;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -49,22 +51,13 @@ async fn on(agent: &AgentClient, slot: &str) -> Option<Pid> {
     slots.into_iter().find(|shown| shown.slot == slot)?.pid.and_then(Pid::from_raw)
 }
 
-/// Nothing computes here, and a gradient takes as long as it says, so this waits beside other tests and takes nothing from them.
-fn document() -> Value {
-    json!({
-        "name": "straggles", "dataset": "digits", "workers": {"min": 2, "max": 8}, "batch_size": 3, "steps": 1_000_000, "seed": 3,
-        "model": {"kind": "synthetic", "gradient_ms": 10}, "checkpoint": {"every_steps": 1_000_000},
-        // So that it is far from nought at the end.
-        "optimizer": {"kind": "sgd", "learning_rate": 0.000_1},
-    })
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_straggler_is_named_hosts_fewer_ranks_until_it_keeps_up_and_no_bit_changes() {
     const SLOT: &str = "local/1";
     let system = System::start_beside(2).await;
     let client = system.client();
-    let id = submit(&client, &document(), "straggles").await;
+    let document = synthetic_job([2, 8], 10);
+    let id = submit(&client, &document, "straggles").await;
     let slowed = Slowed::new(system.agent(), SLOT, Duration::from_millis(60), Duration::from_millis(10));
     let told = &until_told(&system, &id, "generation.member_straggles.v1", 1).await[0];
     assert_eq!((&told["slot"], &told["cause"]), (&json!(SLOT), &json!("compute")), "{told}");
@@ -79,13 +72,7 @@ async fn a_straggler_is_named_hosts_fewer_ranks_until_it_keeps_up_and_no_bit_cha
     until_hosted(&system, &id, "as many on both", |ranks| ranks.values().all(|count| *count == 4)).await;
     assert!(job(&client, &id).await.stragglers.is_empty());
 
-    system.ebb_json(&["suspend", &id]).await;
-    until(&client, &id, "the suspension", |j| j.phase == "suspended").await;
-    let saved = until_saved(&system, &id, 1).await.pop().unwrap();
-    let mut quick = document();
-    quick["model"]["gradient_ms"] = 0.into();
-    let alone = plain(&client, &system.service.ready().store_url, &quick, saved["step"].as_u64().unwrap()).await;
-    assert_eq!(saved["replica_digest"], alone.replica_digest.to_string());
+    assert_synthetic_suspended(&system, &id, &document).await;
 }
 
 /// Waits until the members of the newest membership host ranks as wanted.

@@ -342,6 +342,30 @@ pub fn model_job(kind: &str) -> Value {
     })
 }
 
+/// A job of which nothing computes, and a gradient takes as long as it says: it takes nothing from other tests, and lasts for as long as one needs it. What its
+/// model is at a step is as exact as any other's: [`assert_synthetic_suspended`].
+pub fn synthetic_job(workers: [u16; 2], gradient_ms: u64) -> Value {
+    let [min, max] = workers;
+    json!({
+        "name": "synthetic", "dataset": "digits", "workers": {"min": min, "max": max}, "batch_size": 3, "steps": 1_000_000, "seed": 3,
+        "model": {"kind": "synthetic", "gradient_ms": gradient_ms}, "checkpoint": {"every_steps": 1_000_000},
+        // So that it is far from nought at the end.
+        "optimizer": {"kind": "sgd", "learning_rate": 0.000_1},
+    })
+}
+
+/// Suspends a job of [`synthetic_job`]: its replica is that of a single thread after as many steps, bit for bit.
+pub async fn assert_synthetic_suspended(system: &System, id: &str, document: &Value) {
+    let client = system.client();
+    system.ebb_json(&["suspend", id]).await;
+    until(&client, id, "the suspension", |j| j.phase == "suspended").await;
+    let saved = until_saved(system, id, 1).await.pop().unwrap();
+    let mut quick = document.clone();
+    quick["model"]["gradient_ms"] = 0.into();
+    let alone = plain(&client, &system.service.ready().store_url, &quick, saved["step"].as_u64().unwrap()).await;
+    assert_eq!(saved["replica_digest"], alone.replica_digest.to_string());
+}
+
 /// Registers the dataset `text`: a few kilobytes of words in a seeded order.
 pub async fn import_text(system: &System) {
     let words = ["ebb ", "flow ", "tide ", "spring ", "neap ", "slack\n"];
