@@ -1,7 +1,8 @@
 //! Inputs on their way from the log into batches, and one batch: some of them, the facts that follow, and the places they were
 //! taken from. Nothing here changes the fold; facts take effect in a copy until the log has them.
 //!
-//! Fair: of what waits, every stream has its share of each batch, so none starves another. Next file: `lead.rs`, which commits.
+//! Fair: of what waits, every stream has its share of each batch, so none starves another. What presses waits for no plan, and a plan for what presses a bounded time
+//! (`pressing.rs`). Next file: `lead.rs`, which commits.
 //!
 //! Next on a job's path: `controller/core/src/decide/mod.rs`, what they mean.
 
@@ -10,7 +11,10 @@ use crate::links::Links;
 use crate::message::Ticket;
 use crate::note::Note;
 use crate::outbox::Outbox;
-use controller_core::{Input, Planned, Policy, State, decide_input_folded, plan_due, plan_until};
+use crate::pressing::input_presses;
+use controller_core::{
+    Abandoned, Input, Interrupt, Planned, Policy, State, decide_input_folded, plan_due, plan_unless_pressed,
+};
 use controller_fold::{Fold, Positions};
 use events_rule::{Record, Stream};
 use events_schema::batch::{Batch, DecodeError, InputStream, Taken, from_bytes};
@@ -21,6 +25,7 @@ use events_schema::{Offset, Sequence, Term, TimeMs, TraceContext};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 /// Inputs of one batch: at ten microseconds to decide one, a batch stays near the time of one append, so an input that just
 /// missed a batch does not wait long for the next.
@@ -39,6 +44,10 @@ const EMPTY_READS_MAX: u32 = 25;
 /// Most bytes kept of a panic's text: it goes into a fact, and a fact has to fit a record whatever a program says when it dies.
 const PANIC_TEXT_LEN_MAX: usize = 1_000;
 
+/// So long a plan is put off for what presses. Then it is made whatever presses, so that a flood of signals keeps no job waiting. A reclaim may wait for that one; plans take
+/// some ten milliseconds on a large cell, so of a flood of reclaims it is one in a hundred.
+const PLAN_PUT_OFF_MAX_MS: u64 = 1_000;
+
 /// Places in a list of one entry per input stream, in the order of [`InputStream::ALL`].
 const STREAMS: usize = InputStream::ALL.len();
 
@@ -49,7 +58,7 @@ pub(crate) struct Intake([Waiting; STREAMS]);
 #[derive(Debug, Clone)]
 struct Waiting {
     stream: InputStream,
-    records: VecDeque<Record>,
+    records: VecDeque<Waits>,
     /// First offset not read.
     next: Offset,
     /// Up to here it is read before anything is decided from time alone.
@@ -57,6 +66,22 @@ struct Waiting {
     empty_reads: u32,
     read: Option<Ticket>,
     again_ms: Option<u64>,
+}
+
+/// An input that was read.
+#[derive(Debug, Clone)]
+struct Waits {
+    offset: Offset,
+    input: Result<Input, DecodeError>,
+    presses: bool,
+}
+
+impl Waits {
+    fn new(stream: InputStream, record: &Record) -> Self {
+        let input = decode(stream, &record.bytes);
+        let presses = input_presses(stream, input.as_ref().ok());
+        Self { offset: record.offset, input, presses }
+    }
 }
 
 impl Waiting {
@@ -99,14 +124,15 @@ impl Intake {
     }
 
     /// Takes in what was read; the stream, if the ticket was one of these.
-    pub fn read(&mut self, ticket: Ticket, records: &mut Vec<Record>, now_ms: u64) -> Option<InputStream> {
+    pub fn read(&mut self, ticket: Ticket, records: &[Record], now_ms: u64) -> Option<InputStream> {
         let waiting = self.0.iter_mut().find(|waiting| waiting.read == Some(ticket))?;
         waiting.read = None;
         match records.last() {
             Some(last) => {
                 waiting.next = last.offset.next();
                 waiting.empty_reads = 0;
-                waiting.records.extend(records.drain(..));
+                let stream = waiting.stream;
+                waiting.records.extend(records.iter().map(|record| Waits::new(stream, record)));
             }
             None => {
                 waiting.empty_reads = waiting.empty_reads.saturating_add(1);
@@ -137,6 +163,17 @@ impl Intake {
     /// Whether there is nothing to take.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|waiting| waiting.records.is_empty())
+    }
+
+    /// Whether anything is to be decided before a plan is made.
+    fn presses(&self) -> bool {
+        self.0.iter().flat_map(|waiting| &waiting.records).any(|waits| waits.presses)
+    }
+
+    /// Whether anything is, beyond what a batch takes.
+    fn presses_beyond(&self, counts: &Counts) -> bool {
+        let beyond = self.0.iter().zip(counts).flat_map(|(waiting, count)| waiting.records.iter().skip(*count));
+        beyond.into_iter().any(|waits| waits.presses)
     }
 
     /// Whether everything that stood there at the take-over was taken.
@@ -203,6 +240,8 @@ pub(crate) struct Prepared {
     /// How many inputs of each stream it takes.
     pub counts: Counts,
     pub taken: Vec<Taken>,
+    /// Whether a plan was due and is not in it.
+    pub owes_plan: bool,
     at: TimeMs,
     facts: Vec<Fact>,
     causes: Vec<CausedFacts>,
@@ -228,24 +267,35 @@ pub(crate) struct Due {
     pub seen: Vec<Input>,
 }
 
-/// Takes a share of what is there, demand first, then reports, then commands, and decides about each; then about what is due.
-pub(crate) fn prepare(fold: &Fold, intake: &Intake, limits: &Limits, due: &Due, around: &mut Around<'_>) -> Prepared {
+/// Takes a share of what is there, demand first, then reports, then commands, and decides about each; then about what is due. `owed_ms`: how long a plan is put off by now.
+pub(crate) fn prepare(
+    fold: &Fold,
+    intake: &Intake,
+    limits: &Limits,
+    due: &Due,
+    owed_ms: Option<u64>,
+    around: &mut Around<'_>,
+) -> Prepared {
     let (policy, links, at) = (around.policy, around.links, around.at.max(fold.at));
+    let interrupt = around.interrupt.filter(|_| owed_ms.is_none_or(|owed_ms| owed_ms < PLAN_PUT_OFF_MAX_MS));
+    let plans =
+        Plans { interrupt, presses: intake.presses(), abandoned: false, has_reclaimed: false, owed: owed_ms.is_some() };
     let state = fold.state.clone();
-    let mut draft = Draft { state, at, policy, links, facts: Vec::new(), causes: Vec::new(), out: &mut *around.out };
+    let (facts, causes, out) = (Vec::new(), Vec::new(), &mut *around.out);
+    let mut draft = Draft { state, at, policy, links, plans, facts, causes, out };
     let counts = intake.counts(limits.inputs_max, limits.first);
     let mut taken = Vec::new();
     for (waiting, count) in intake.0.iter().zip(counts) {
         let (stream, from) = (waiting.stream, fold.positions.of(waiting.stream));
         let mut to = from;
-        for record in waiting.records.iter().take(count) {
+        for waits in waiting.records.iter().take(count) {
             match &limits.refuse {
                 Some((refused, first, reason)) if *refused == stream && *first == from => {
-                    draft.refuse(stream, record, reason.clone());
+                    draft.refuse(stream, waits, reason.clone());
                 }
-                _ => draft.take(stream, record),
+                _ => draft.take(stream, waits),
             }
-            to = record.offset.next();
+            to = waits.offset.next();
         }
         if to > from {
             taken.push(Taken { stream, from, to });
@@ -255,7 +305,28 @@ pub(crate) fn prepare(fold: &Fold, intake: &Intake, limits: &Limits, due: &Due, 
     if due.tick {
         draft.note_time(&Input::Tick);
     }
-    Prepared { counts, taken, at, facts: draft.facts, causes: draft.causes }
+    draft.plan_what_is_owed(intake.presses_beyond(&counts));
+    Prepared { counts, taken, owes_plan: draft.plans.owed, at, facts: draft.facts, causes: draft.causes }
+}
+
+/// Whether plans are made as they fall due.
+struct Plans<'a> {
+    /// What a plan is abandoned for; none if it waits for nothing.
+    interrupt: Option<&'a Interrupt>,
+    /// Whether something is to be decided first.
+    presses: bool,
+    /// Whether something has come that is.
+    abandoned: bool,
+    /// Whether slots go back in this batch: it goes to the log without waiting for a plan.
+    has_reclaimed: bool,
+    /// Whether one was due and is not made yet.
+    owed: bool,
+}
+
+impl Plans<'_> {
+    fn wait(&self) -> bool {
+        self.interrupt.is_some() && (self.presses || self.abandoned || self.has_reclaimed)
+    }
 }
 
 /// Facts decided so far, and the state with them.
@@ -264,6 +335,7 @@ struct Draft<'a> {
     at: TimeMs,
     policy: &'a dyn Policy,
     links: &'a Links,
+    plans: Plans<'a>,
     facts: Vec<Fact>,
     /// Which of them follow from an input that carried a trace: carried on, never looked at.
     causes: Vec<CausedFacts>,
@@ -271,23 +343,23 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    fn take(&mut self, stream: InputStream, record: &Record) {
-        let decided = match decode(stream, &record.bytes) {
+    fn take(&mut self, stream: InputStream, waits: &Waits) {
+        let decided = match &waits.input {
             // Earlier builds wrote down whom they gave up. It was true for the controller that wrote it, when it did; this one
             // looks itself.
             Ok(Input::Report(report)) if matches!(report.report, Report::AgentGone) => return,
             // An agent that joined and does not speak now may be dead, and its word have come late: behind that of the one that replaced
             // it, whose executors would be taken for gone. One that lives says it again on its next stream.
             Ok(Input::Report(ReportRecord { server, incarnation, report: Report::AgentJoined { .. }, .. }))
-                if !self.links.speaks(&server, incarnation) =>
+                if !self.links.speaks(server, *incarnation) =>
             {
                 return;
             }
-            Ok(input) => self.decide_for(&input),
+            Ok(input) => self.decide_for(input),
             Err(error) => Err(error.to_string()),
         };
         if let Err(reason) = decided {
-            self.refuse(stream, record, reason);
+            self.refuse(stream, waits, reason);
         }
     }
 
@@ -305,17 +377,17 @@ impl Draft<'_> {
     }
 
     /// An input that cannot be read or breaks the state must not stop the cell: it is put on record, and operators are paged.
-    fn refuse(&mut self, stream: InputStream, record: &Record, reason: String) {
-        let offset = record.offset;
+    fn refuse(&mut self, stream: InputStream, waits: &Waits, reason: String) {
+        let offset = waits.offset;
         self.out.note(Note::InputRefused { stream, offset, reason: reason.clone() });
         self.emit(Fact::InputRefused { stream: stream.name().to_owned(), offset, reason });
         // Its agent need not say it again and again, and what it says next is not held up.
-        if let Ok(Input::Report(ReportRecord { server, incarnation, number, after, .. })) =
-            decode(stream, &record.bytes)
-            && let Some((known, through)) = self.state.reports_taken(&server)
-            && (known == incarnation && through < number && after.is_none_or(|after| after <= through))
+        if let Ok(Input::Report(ReportRecord { server, incarnation, number, after, .. })) = &waits.input
+            && let Some((known, through)) = self.state.reports_taken(server)
+            && (known == *incarnation && through < *number && after.is_none_or(|after| after <= through))
         {
-            self.emit(Fact::ReportsTaken { server, incarnation, through: number });
+            let (server, incarnation, through) = (server.clone(), *incarnation, *number);
+            self.emit(Fact::ReportsTaken { server, incarnation, through });
         }
     }
 
@@ -332,34 +404,54 @@ impl Draft<'_> {
 
     /// Decides about an input, then plans if it is time to. What follows from the input stands whatever becomes of the plan.
     fn decide(&mut self, input: &Input) -> Result<(), String> {
-        let name = self.policy.name();
+        let (name, first) = (self.policy.name(), self.facts.len());
         let changed = self
             .guarded(|state, at| decide_input_folded(state.clone(), at, input, name))
-            .map_err(|panic| format!("deciding about it panicked: {panic}"))?;
+            .map_err(|unwound| format!("deciding about it panicked: {}", panic_text(&*unwound)))?;
+        self.plans.has_reclaimed |= self.facts[first..].iter().any(|fact| matches!(fact, Fact::SlotReclaimed { .. }));
         if plan_due(&self.state, self.at, input, changed) {
             self.plan();
         }
         Ok(())
     }
 
-    /// A policy that panics costs its plan only, and is asked again after a pause.
+    /// A policy that panics costs its plan only, and is asked again after a pause. A plan that something presses upon is made later.
     fn plan(&mut self) {
-        let policy = self.policy;
+        self.plans.owed = self.plans.wait();
+        if self.plans.owed {
+            return;
+        }
+        let (policy, interrupt) = (self.policy, self.plans.interrupt);
         let planned = |state: &State, at| {
-            let Planned { facts, state, .. } = plan_until(state, at, policy);
+            let Planned { facts, state, .. } = plan_unless_pressed(state, at, policy, interrupt);
             (facts, state)
         };
-        let Err(reason) = self.guarded(planned) else { return };
+        let Err(unwound) = self.guarded(planned) else { return };
+        if unwound.is::<Abandoned>() {
+            (self.plans.abandoned, self.plans.owed) = (true, true);
+            return;
+        }
+        let reason = panic_text(&*unwound).to_owned();
         self.out.note(Note::PlanFailed { policy: policy.name(), reason: reason.clone() });
         self.emit(Fact::PlanFailed { policy: policy.name().to_owned(), reason });
     }
 
+    /// One plan for all that were put off, unless there is something to decide first still, or the policy has failed since and has its pause.
+    fn plan_what_is_owed(&mut self, presses: bool) {
+        self.plans.presses = presses;
+        if self.plans.owed && !self.plans.wait() {
+            self.plans.owed = false;
+            if plan_due(&self.state, self.at, &Input::Tick, false) {
+                self.plan();
+            }
+        }
+    }
+
     /// Decides, and goes on with the state that the facts were folded into; whether anything was decided. After a panic everything is as before.
-    fn guarded(&mut self, decide: impl FnOnce(&State, TimeMs) -> (Vec<Fact>, State)) -> Result<bool, String> {
+    fn guarded(&mut self, decide: impl FnOnce(&State, TimeMs) -> (Vec<Fact>, State)) -> thread::Result<bool> {
         let (state, at) = (&self.state, self.at);
         // What a panic may leave half done is a copy.
-        let (mut facts, state) =
-            catch_unwind(AssertUnwindSafe(|| decide(state, at))).map_err(|panic| panic_text(&*panic).to_owned())?;
+        let (mut facts, state) = catch_unwind(AssertUnwindSafe(|| decide(state, at)))?;
         let changed = !facts.is_empty();
         self.facts.append(&mut facts);
         self.state = state;

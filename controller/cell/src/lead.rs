@@ -13,7 +13,7 @@ use crate::message::{AppendFailure, Attempt, CellConfig, Out, ReadFailure, Ticke
 use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
 use crate::take_over::Recovered;
-use controller_core::Policy;
+use controller_core::{Interrupt, Policy};
 use controller_fold::{Fold, FoldError, Folded};
 use events_rule::count::split;
 use events_rule::{RECORD_LEN_MAX, Record, Stream};
@@ -43,6 +43,8 @@ pub(crate) struct Lead {
     /// has had its chance to say it: a training job would be taken for one that never began.
     quiet_until_ms: u64,
     ticked_ms: u64,
+    /// Since when a plan is put off that was due.
+    owed_since_ms: Option<u64>,
     commit: Option<Commit>,
     gap: Option<Gap>,
     /// Up to here `events` was seen to reach and nothing was found: offsets that belong to no record.
@@ -89,6 +91,8 @@ pub(crate) enum Step {
 pub(crate) struct Around<'a> {
     pub config: &'a CellConfig,
     pub policy: &'a dyn Policy,
+    /// What plans are abandoned for.
+    pub interrupt: Option<&'a Interrupt>,
     pub links: &'a Links,
     pub now_ms: u64,
     /// Controller time.
@@ -111,6 +115,7 @@ impl Lead {
             too_large: 0,
             quiet_until_ms: now_ms + quiet_ms,
             ticked_ms: now_ms,
+            owed_since_ms: None,
             commit: None,
             gap: None,
             empty_until: Offset(0),
@@ -119,8 +124,17 @@ impl Lead {
 
     /// Whether time alone may decide something now.
     pub fn tick_is_due(&self, config: &CellConfig, now_ms: u64) -> bool {
-        let idle = self.commit.is_none() && self.gap.is_none();
-        idle && self.tick_ms(config) <= now_ms && self.intake.has_caught_up(&self.fold.positions)
+        self.is_idle() && self.tick_ms(config) <= now_ms && self.intake.has_caught_up(&self.fold.positions)
+    }
+
+    /// Whether [`Lead::go_on`] decides something: then it may make a plan, and whatever was said before ought to be on its way.
+    pub fn decides(&self, config: &CellConfig, now_ms: u64) -> bool {
+        let waits = !self.intake.is_empty() || self.owed_since_ms.is_some();
+        self.is_idle() && waits || self.tick_is_due(config, now_ms)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.commit.is_none() && self.gap.is_none()
     }
 
     fn tick_ms(&self, config: &CellConfig) -> u64 {
@@ -131,9 +145,10 @@ impl Lead {
     pub fn next_ms(&self, config: &CellConfig) -> Option<u64> {
         let again = self.commit.as_ref().and_then(|commit| commit.again_ms);
         let gap = self.gap.as_ref().and_then(|gap| gap.again_ms);
-        let idle = self.commit.is_none() && self.gap.is_none() && self.intake.has_caught_up(&self.fold.positions);
-        let tick = idle.then(|| self.tick_ms(config));
-        [again, gap, tick, self.intake.next_ms()].into_iter().flatten().min()
+        let ticks = self.is_idle() && self.intake.has_caught_up(&self.fold.positions);
+        let tick = ticks.then(|| self.tick_ms(config));
+        let owed = self.owed_since_ms.filter(|_| self.is_idle());
+        [again, gap, tick, owed, self.intake.next_ms()].into_iter().flatten().min()
     }
 
     /// Up to where a stream is known.
@@ -144,9 +159,13 @@ impl Lead {
         }
     }
 
-    /// Reads on, tries again what is due, and begins a batch if there is something to decide and none is on its way.
-    pub fn go_on(&mut self, due: &Due, around: &mut Around<'_>) {
+    /// Reads on wherever there is room.
+    pub fn read_on(&mut self, around: &mut Around<'_>) {
         self.intake.go_on(around.now_ms, around.out);
+    }
+
+    /// Tries again what is due, and begins a batch if there is something to decide and none is on its way.
+    pub fn go_on(&mut self, due: &Due, around: &mut Around<'_>) {
         if let Some(gap) = &mut self.gap {
             if gap.again_ms.take_if(|again_ms| *again_ms <= around.now_ms).is_some() {
                 gap.read = Some(around.out.read(Stream::Events, self.fold.known, PIECE_BYTES_MAX));
@@ -162,10 +181,12 @@ impl Lead {
         if due.tick {
             self.ticked_ms = around.now_ms;
         }
-        if self.intake.is_empty() && !due.tick {
+        if self.intake.is_empty() && !due.tick && self.owed_since_ms.is_none() {
             return;
         }
-        let prepared = prepare(&self.fold, &self.intake, &self.limits, due, around);
+        let owed_ms = self.owed_since_ms.map(|since_ms| around.now_ms.saturating_sub(since_ms));
+        let prepared = prepare(&self.fold, &self.intake, &self.limits, due, owed_ms, around);
+        self.owed_since_ms = prepared.owes_plan.then(|| self.owed_since_ms.unwrap_or(around.now_ms));
         if !prepared.is_empty() {
             self.begin(prepared, around);
         }
@@ -256,8 +277,8 @@ impl Lead {
     }
 
     /// Takes in what was read. Records of inputs wait until they are decided about.
-    pub fn read(&mut self, ticket: Ticket, mut records: Vec<Record>, around: &mut Around<'_>) -> Step {
-        if let Some(stream) = self.intake.read(ticket, &mut records, around.now_ms) {
+    pub fn read(&mut self, ticket: Ticket, records: Vec<Record>, around: &mut Around<'_>) -> Step {
+        if let Some(stream) = self.intake.read(ticket, &records, around.now_ms) {
             around.health.read_ended(stream.into(), true);
             return Step::Stay;
         }

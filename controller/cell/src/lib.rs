@@ -7,10 +7,10 @@
 //! log gives the live state. No input stream starves another. Nobody is given up, and no loan renewed, while the log is unwell.
 //!
 //! Pure: no I/O, no clock, no chance, no hash order. Time is the monotonic milliseconds of each call; the wall clock is read
-//! once, at the start.
+//! once, at the start. A plan in the midst learns of what presses from whoever drives the machine (`CellMachine::interrupted_by`).
 //!
 //! Reading order: `message.rs` (what goes in and out), `machine.rs` (the state as the log tells it is `controller/fold`), `take_over.rs`,
-//! `lead.rs` and `intake.rs` (one batch), `outbox.rs` (what comes of an input), `links.rs`, `reports.rs`, `presence.rs`, `health.rs`, `clock.rs`, `deletions.rs`,
+//! `lead.rs`, `intake.rs` and `pressing.rs` (one batch), `outbox.rs` (what comes of an input), `links.rs`, `reports.rs`, `presence.rs`, `health.rs`, `clock.rs`, `deletions.rs`,
 //! `checks.rs`, `end.rs`, `note.rs`.
 
 mod checks;
@@ -26,6 +26,7 @@ mod message;
 mod note;
 mod outbox;
 mod presence;
+mod pressing;
 mod reports;
 mod take_over;
 
@@ -34,3 +35,4 @@ pub use end::{CellEnd, CellFailure};
 pub use machine::CellMachine;
 pub use message::{AppendFailure, Attempt, CellConfig, Committed, In, LinkEnd, LinkId, Out, ReadFailure, Ticket};
 pub use note::{Note, Urgency};
+pub use pressing::{message_presses, record_presses};

@@ -19,7 +19,7 @@ use crate::reports::Reports;
 use crate::take_over::{Progress, Recovered, Surroundings, TakeOver};
 use controller_core::orders::{Touched, touched};
 use controller_core::state::Job;
-use controller_core::{Input, Policy, State, Survey, Watch};
+use controller_core::{Input, Interrupt, Policy, State, Survey, Watch};
 use events_rule::Stream;
 use events_schema::batch::InputStream;
 use events_schema::orders::Telemetry;
@@ -41,6 +41,7 @@ const STEADY_MS: u64 = 60_000;
 pub struct CellMachine {
     config: CellConfig,
     policy: SharedPolicy,
+    interrupt: Option<Interrupt>,
     now_ms: u64,
     clock: Clock,
     phase: Phase,
@@ -60,6 +61,8 @@ pub struct CellMachine {
     checks: Checks,
     recover_backoff: Backoff,
     wake_ms: Option<u64>,
+    /// Whether it asked to be woken at once, because what it is going to decide may be followed by a plan.
+    breaks_off: bool,
     out: Outbox,
 }
 
@@ -87,6 +90,7 @@ impl CellMachine {
     pub fn new(config: CellConfig, policy: Arc<dyn Policy>) -> Self {
         Self {
             policy: SharedPolicy(policy),
+            interrupt: None,
             now_ms: 0,
             clock: Clock::new(TimeMs(0), 0),
             phase: Phase::Idle,
@@ -102,9 +106,17 @@ impl CellMachine {
             checks: Checks::default(),
             recover_backoff: Backoff::new(RECOVER_PAUSE_MAX_MS),
             wake_ms: None,
+            breaks_off: false,
             out: Outbox::default(),
             config,
         }
+    }
+
+    /// Has it abandon a plan when something presses that has not come in yet (`record_presses`, `message_presses`), for a bounded time. It then asks to be woken at once
+    /// before it decides anything, so that nothing waits for the plan that it has said, read or asked for. For who cannot do anything else while it plans.
+    #[must_use]
+    pub fn interrupted_by(self, interrupt: Interrupt) -> Self {
+        Self { interrupt: Some(interrupt), ..self }
     }
 
     /// Takes an input at a time of the monotonic clock, and says what to do, in order. After [`Out::StandDown`] it does nothing.
@@ -118,7 +130,7 @@ impl CellMachine {
         self.take(input);
         self.go_on();
         if let Some(next_ms) = self.next_ms() {
-            let next_ms = next_ms.max(self.now_ms + 1);
+            let next_ms = if self.breaks_off { self.now_ms } else { next_ms.max(self.now_ms + 1) };
             if self.wake_ms.replace(next_ms) != Some(next_ms) {
                 self.out.push(Out::WakeAt(next_ms));
             }
@@ -380,6 +392,7 @@ impl CellMachine {
         let around = &mut Around {
             config: &self.config,
             policy: &*self.policy.0,
+            interrupt: self.interrupt.as_ref(),
             links: &self.links,
             now_ms: self.now_ms,
             at: self.clock.at(self.now_ms),
@@ -447,11 +460,17 @@ impl CellMachine {
         if let Phase::Leading(lead) = &self.phase {
             self.health.look(self.now_ms, |stream| lead.known(stream), &mut self.out);
         }
-        let due = self.due(well);
         self.lead(|lead, around| {
-            lead.go_on(&due, around);
+            lead.read_on(around);
             Step::Stay
         });
+        if !self.break_off() {
+            let due = self.due(well);
+            self.lead(|lead, around| {
+                lead.go_on(&due, around);
+                Step::Stay
+            });
+        }
         if let Phase::Leading(lead) = &self.phase {
             note_read(&mut self.health, lead);
             let at = self.clock.at(self.now_ms);
@@ -464,6 +483,15 @@ impl CellMachine {
         if let Some(committed) = &self.committed {
             self.deletions.go_on(&committed.state, self.now_ms, &mut self.out);
         }
+    }
+
+    /// Whether to be woken at once instead of deciding now: what is said, read and asked for until then is on its way while a plan is made. Once: what comes
+    /// instead of the word to wake up changes nothing about that.
+    fn break_off(&mut self) -> bool {
+        let decides = |lead: &Lead| lead.decides(&self.config, self.now_ms);
+        let decides = matches!(&self.phase, Phase::Leading(lead) if decides(lead));
+        self.breaks_off = self.interrupt.is_some() && decides && !self.breaks_off;
+        self.breaks_off
     }
 
     /// After a trouble of the log that agents can have had a part in, every one of them has a whole lease. One that was over sooner

@@ -34,10 +34,13 @@ pub mod types;
 pub mod version;
 pub mod watch;
 
-pub use decide::{Input, Planned, decide, decide_input, decide_input_folded, plan_due, plan_until};
+pub use decide::{
+    Input, Planned, decide, decide_input, decide_input_folded, plan_due, plan_unless_pressed, plan_until,
+};
 pub use effects::{RetiredObject, next_retirement, retired_objects};
 pub use explain::Reasons;
 pub use orders::orders;
+pub use policy::effort::{Abandoned, Interrupt};
 pub use policy::{Policy, policy_by_name};
 pub use state::State;
 pub use survey::Survey;

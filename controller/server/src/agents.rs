@@ -3,6 +3,7 @@
 //!
 //! Next on a job's path: `workers/agent/src/lib.rs`.
 
+use crate::inputs::Inputs;
 use crate::traces::Traces;
 use controller_cell::{In, LinkEnd, LinkId};
 use controller_link::{AgentConnection, AgentReceiver, AgentSender, EndCause, Secret, SecretError, SendError};
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use storage::keys::CheckpointName;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 /// Accepted streams that wait for the loop.
@@ -97,12 +98,12 @@ pub(crate) struct Streams {
     links: BTreeMap<LinkId, Arc<Mailbox>>,
     tasks: JoinSet<()>,
     next: u64,
-    inputs: mpsc::Sender<In>,
+    inputs: Inputs,
     secret: CellSecret,
 }
 
 impl Streams {
-    pub fn new(inputs: mpsc::Sender<In>, secret: CellSecret) -> Self {
+    pub fn new(inputs: Inputs, secret: CellSecret) -> Self {
         Self { links: BTreeMap::new(), tasks: JoinSet::new(), next: 0, inputs, secret }
     }
 
@@ -130,7 +131,7 @@ impl Streams {
                     // The agent may be gone already; it tries again in any case.
                     let _ = sender.end(cause).await;
                 }
-                None => drop(inputs.send(In::LinkClosed { link }).await),
+                None => drop(inputs.say(In::LinkClosed { link }).await),
             }
         });
         In::LinkOpened { link, server }
@@ -192,12 +193,12 @@ impl Streams {
 }
 
 /// Passes on what an agent says until its stream is over.
-async fn listen(link: LinkId, mut receiver: AgentReceiver, inputs: &mpsc::Sender<In>, secret: &CellSecret) {
+async fn listen(link: LinkId, mut receiver: AgentReceiver, inputs: &Inputs, secret: &CellSecret) {
     loop {
         match receiver.receive().await {
             Ok(Some(message)) => {
                 let message = secret.checked(message);
-                if inputs.send(In::Said { link, message }).await.is_err() {
+                if inputs.say(In::Said { link, message }).await.is_err() {
                     return;
                 }
             }

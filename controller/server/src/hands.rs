@@ -1,7 +1,8 @@
 //! What a cell's machine wants of the log and the object store, done: each request is a task that ends in one answer. Nothing
 //! here judges an answer; it only says what an error means. Next file: `agents.rs`.
 
-use controller_cell::{AppendFailure, In, ReadFailure, Ticket};
+use crate::inputs::Inputs;
+use controller_cell::{AppendFailure, In, ReadFailure, Ticket, record_presses};
 use events_log::{Advice, AppendError, EventLog, ReadError, Record, Stream};
 use events_schema::{Cell, Offset};
 use object_store::ObjectStore;
@@ -10,7 +11,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::keys::CheckpointName;
-use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 /// Pause when a stream ends beyond a place where nothing stands: on Kafka the last offsets may belong to no record.
@@ -21,7 +21,7 @@ pub(crate) struct Hands {
     log: Arc<dyn EventLog>,
     store: Arc<dyn ObjectStore>,
     cell: Cell,
-    inputs: mpsc::Sender<In>,
+    inputs: Inputs,
     tasks: JoinSet<()>,
     /// A request that died.
     panic: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) struct Hands {
 }
 
 impl Hands {
-    pub fn new(log: Arc<dyn EventLog>, store: Arc<dyn ObjectStore>, cell: Cell, inputs: mpsc::Sender<In>) -> Self {
+    pub fn new(log: Arc<dyn EventLog>, store: Arc<dyn ObjectStore>, cell: Cell, inputs: Inputs) -> Self {
         let (reads, ends) = (BTreeMap::new(), BTreeMap::new());
         Self { log, store, cell, inputs, tasks: JoinSet::new(), panic: None, reads, ends }
     }
@@ -39,10 +39,11 @@ impl Hands {
     pub fn append(&mut self, ticket: Ticket, stream: Stream, record: Vec<u8>) {
         let (log, cell) = (Arc::clone(&self.log), self.cell);
         self.spawn(async move {
-            match log.append(stream, cell, record).await {
+            let input = match log.append(stream, cell, record).await {
                 Ok(offset) => In::Appended { ticket, offset },
                 Err(error) => In::AppendFailed { ticket, failure: append_failure(&error) },
-            }
+            };
+            (input, false)
         });
     }
 
@@ -57,8 +58,11 @@ impl Hands {
                 }
             };
             match read.await {
-                Ok(records) => In::Read { ticket, records },
-                Err(error) => In::ReadFailed { ticket, failure: read_failure(&error) },
+                Ok(records) => {
+                    let presses = records.iter().any(|record| record_presses(stream, &record.bytes));
+                    (In::Read { ticket, records }, presses)
+                }
+                Err(error) => (In::ReadFailed { ticket, failure: read_failure(&error) }, false),
             }
         });
         if let Some(replaced) = self.reads.insert(stream, task) {
@@ -69,10 +73,11 @@ impl Hands {
     pub fn ask_end(&mut self, ticket: Ticket, stream: Stream) {
         let (log, cell) = (Arc::clone(&self.log), self.cell);
         let task = self.spawn(async move {
-            match log.end(stream, cell).await {
+            let input = match log.end(stream, cell).await {
                 Ok(end) => In::End { ticket, end },
                 Err(error) => In::EndFailed { ticket, failure: read_failure(&error) },
-            }
+            };
+            (input, false)
         });
         if let Some(replaced) = self.ends.insert(stream, task) {
             replaced.abort();
@@ -82,13 +87,14 @@ impl Hands {
     pub fn delete(&mut self, number: u64, name: CheckpointName) {
         let store = Arc::clone(&self.store);
         self.spawn(async move {
-            match storage::checkpoint::delete(&store, &name).await {
+            let input = match storage::checkpoint::delete(&store, &name).await {
                 Ok(()) => In::Deleted { number },
                 Err(error) => {
                     tracing::warn!(manifest_key = name.manifest(), error = %Chain(&error), "the store did not delete a checkpoint");
                     In::DeleteFailed { number }
                 }
-            }
+            };
+            (input, false)
         });
     }
 
@@ -106,7 +112,8 @@ impl Hands {
         }
     }
 
-    fn spawn(&mut self, request: impl Future<Output = In> + Send + 'static) -> AbortHandle {
+    /// A request ends in an answer, and in whether that presses.
+    fn spawn(&mut self, request: impl Future<Output = (In, bool)> + Send + 'static) -> AbortHandle {
         // While inputs flow without a pause nobody waits for the tasks; what has ended must not pile up.
         while let Some(ended) = self.tasks.try_join_next() {
             if let Err(panic) = ended
@@ -117,8 +124,9 @@ impl Hands {
         }
         let inputs = self.inputs.clone();
         self.tasks.spawn(async move {
+            let (input, presses) = request.await;
             // A loop that is gone needs no answer.
-            let _ = inputs.send(request.await).await;
+            let _ = inputs.send(input, presses).await;
         })
     }
 }

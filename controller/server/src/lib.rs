@@ -4,12 +4,13 @@
 //! What it promises beyond the machine's promises: it never waits inside the loop, so an agent is heard whatever the log does; and
 //! a controller works whole or not at all.
 //!
-//! Reading order: `run.rs` (the loop), `hands.rs` (log and store), `appends.rs` (how long the log takes), `agents.rs` (streams), `projector.rs`, `sweep.rs`, `telemetry.rs`, `meters.rs`, `traces.rs`, `failure.rs`.
+//! Reading order: `run.rs` (the loop), `inputs.rs` (what waits for it), `hands.rs` (log and store), `appends.rs` (how long the log takes), `agents.rs` (streams), `projector.rs`, `sweep.rs`, `telemetry.rs`, `meters.rs`, `traces.rs`, `failure.rs`.
 
 mod agents;
 mod appends;
 mod failure;
 mod hands;
+mod inputs;
 mod meters;
 mod projector;
 mod returns;

@@ -1,13 +1,14 @@
 //! The one loop of a cell: gives the machine what happens, one input at a time, and does what it says. It never waits for the
 //! log, an agent or the store itself; all of them answer by inputs.
 //!
-//! Nothing here decides. Next files: `hands.rs` (log and store), `agents.rs` (streams), `meters.rs`, `appends.rs` and `traces.rs` (what others may see of it).
+//! Nothing here decides. Next files: `inputs.rs` (what waits), `hands.rs` (log and store), `agents.rs` (streams), `meters.rs`, `appends.rs` and `traces.rs` (what others may see of it).
 //!
 //! Next on a job's path: `controller/cell/src/intake.rs`, where the machine takes inputs in.
 
 use crate::agents::{CellSecret, Streams};
 use crate::failure::ControllerEnd;
 use crate::hands::Hands;
+use crate::inputs::queue;
 use crate::meters::Meters;
 use crate::telemetry::TelemetryBoard;
 use crate::traces::Traces;
@@ -24,9 +25,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Inputs that wait for the machine; whoever has more waits, which slows down only what is too fast.
-const INPUTS_QUEUE_LEN: usize = 1_024;
-
 /// What the loop is made of.
 pub(crate) struct Parts {
     pub machine: CellMachine,
@@ -42,9 +40,10 @@ pub(crate) struct Parts {
 /// Runs until told to end or until the machine stands down.
 pub(crate) async fn run(parts: Parts, shutdown: CancellationToken) -> ControllerEnd {
     let Parts { machine, log, store, cell, secret, mut accepted, committed, telemetry } = parts;
-    let (sender, mut inputs) = mpsc::channel(INPUTS_QUEUE_LEN);
-    let hands = Hands::new(log, store, cell, sender.clone());
-    let streams = Streams::new(sender, secret);
+    let (inputs, mut taker) = queue();
+    let machine = machine.interrupted_by(inputs.interrupt());
+    let hands = Hands::new(log, store, cell, inputs.clone());
+    let streams = Streams::new(inputs, secret);
     let begun = Instant::now();
     let (meters, traces) = (Meters::new(committed.subscribe(), telemetry.clone()), Traces::default());
     let mut driver = Driver { machine, hands, streams, committed, telemetry, meters, traces, begun, wake_at: None };
@@ -54,6 +53,16 @@ pub(crate) async fn run(parts: Parts, shutdown: CancellationToken) -> Controller
             && let ControlFlow::Break(end) = driver.handle(input)
         {
             break end;
+        }
+        if driver.wake_at.is_some_and(|at| at <= Instant::now()) {
+            // What was asked for by now begins, wherever it is to run: while a plan is made, nothing else of this thread does.
+            tokio::task::yield_now().await;
+            if shutdown.is_cancelled() {
+                break ControllerEnd::Shutdown;
+            }
+            driver.wake_at = None;
+            next = Some(In::Wake);
+            continue;
         }
         let wake_at = driver.wake_at;
         let wake = async {
@@ -66,7 +75,7 @@ pub(crate) async fn run(parts: Parts, shutdown: CancellationToken) -> Controller
             biased;
             () = shutdown.cancelled() => break ControllerEnd::Shutdown,
             Some(connection) = accepted.recv() => Some(driver.streams.accept(connection)),
-            Some(input) = inputs.recv() => Some(input),
+            Some(input) = taker.take() => Some(input),
             () = wake => {
                 driver.wake_at = None;
                 Some(In::Wake)
@@ -76,7 +85,7 @@ pub(crate) async fn run(parts: Parts, shutdown: CancellationToken) -> Controller
         };
     };
     // Whoever waits to say something finds nobody, and ends.
-    drop(inputs);
+    drop(taker);
     driver.streams.leave().await;
     end
 }

@@ -67,6 +67,9 @@ use std::process::ExitCode;
 use tokio::runtime::Handle;
 use workers_executor::collective::Memory;
 
+/// Threads of a program at least: while a plan keeps one, another reads what interrupts it.
+const THREADS_MIN: usize = 2;
+
 /// Runs one command line; the exit code says how it went (see `ebb --help`).
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
@@ -158,7 +161,9 @@ fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failur
         }
         _ => {}
     }
+    let threads = std::thread::available_parallelism().map_or(THREADS_MIN, |cores| cores.get().max(THREADS_MIN));
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
         .enable_all()
         .build()
         .map_err(|e| Failure::local("the runtime cannot be set up", e))?;

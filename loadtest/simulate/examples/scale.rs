@@ -3,14 +3,16 @@
 //!
 //! `cargo run --release -p loadtest-simulate --example scale [-- POLICY]`; with `all` in its place a row for each policy, also on a cell of 400 slots; with
 //! `forecast` a row for each way to lend, where fleets have three days behind them; with `growth FILE.svg` a row for each policy over cells from 400 to 20,000 slots, and
-//! a picture of it.
+//! a picture of it; with `pressed` a row for each policy over reclaims that come in the midst of a plan.
 //! Targets: a plan p99 ≤ 50 ms under `ebb`, a reclaim ≤ 5 ms, a plan of `ibm-dp` for 400 slots ≤ 2 ms.
 #![allow(clippy::unwrap_used)]
 
 use controller_core::policy::ibm_dp::DELTA_MS;
 use controller_core::policy::{POLICY_NAMES, WithLending};
 use controller_core::state::past::DAY_MS;
-use controller_core::{Input, Policy, State, decide, invariants, orders, policy_by_name};
+use controller_core::{
+    Input, Interrupt, Policy, State, decide, decide_input, invariants, orders, plan_unless_pressed, policy_by_name,
+};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::Fact;
@@ -18,6 +20,8 @@ use events_schema::job::JobSpec;
 use events_schema::report::{Report, ReportRecord};
 use events_schema::{Cell, CommandId, DatasetName, Digest, FleetId, JobId, ServerId, SlotId, Step, TenantId, TimeMs};
 use loadtest_simulate::report::{Axis, Figure, Line, Panel, Plot, Scale, Style};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 const SLOTS: u16 = 8;
@@ -463,7 +467,51 @@ fn show_lending() {
     }
 }
 
+/// How long reclaims of 50 slots take that come in the midst of a plan, sorted: behind the plan, or instead of it. Not those that came when it was over.
+fn pressed(c: &Cluster, plan: Duration, interrupts: bool) -> Vec<Duration> {
+    let (fleet, demand, trace) = (FleetId::parse("f0").unwrap(), Demand::Needed(100), None);
+    let signal = Input::Demand(DemandSignal { fleet, sequence: c.signals + 1, at: c.at, demand, trace });
+    let reclaim = |round: usize| {
+        let came = Arc::new(OnceLock::new());
+        let seen = Arc::clone(&came);
+        let interrupt = interrupts.then(|| Interrupt::new(move || seen.get().is_some()));
+        let begun = Instant::now();
+        let comes_at = begun + plan.mul_f64(round as f64 / RECLAIMS as f64);
+        let planned = std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while Instant::now() < comes_at {
+                    std::hint::spin_loop();
+                }
+                came.set(Instant::now()).unwrap();
+            });
+            let plan = || plan_unless_pressed(&c.state, c.at, c.policy.as_ref(), interrupt.as_ref());
+            let _made_or_abandoned = catch_unwind(AssertUnwindSafe(plan));
+            came.get().copied()
+        });
+        let facts = decide_input(&c.state, c.at, &signal, c.policy.name());
+        assert!(facts.len() > 50);
+        planned.map(|came: Instant| came.elapsed())
+    };
+    sorted((0..RECLAIMS).filter_map(reclaim).collect())
+}
+
+fn show_pressed() {
+    println!("| policy | behind the plan p50, ms | p99 | instead of it p50, ms | p99 |");
+    println!("| --- | --- | --- | --- | --- |");
+    for policy in POLICY_NAMES {
+        let (c, of) = of_cell(policy, LARGE);
+        let plan = of.calm[of.calm.len() / 2];
+        let times = [false, true].map(|interrupts| pressed(&c, plan, interrupts));
+        let ms = |times: &[Duration]| format!("{:.2} | {:.2}", ms_at(times, 50), ms_at(times, 99));
+        println!("| `{policy}` | {} | {} |", ms(&times[0]), ms(&times[1]));
+    }
+}
+
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("pressed") {
+        show_pressed();
+        return;
+    }
     if std::env::args().nth(1).as_deref() == Some("forecast") {
         show_lending();
         return;

@@ -5,7 +5,7 @@ use controller_cell::{
     AppendFailure, Attempt, CellConfig, CellEnd, CellMachine, Committed, Fold, In, LinkEnd, LinkId, Note, Out,
     ReadFailure, Ticket,
 };
-use controller_core::{State, policy_by_name};
+use controller_core::{Interrupt, Policy, State, policy_by_name};
 use events_rule::count::{Counter, Verdict, read_event};
 use events_rule::{Record, Stream};
 use events_schema::batch::{Batch, to_bytes};
@@ -202,6 +202,10 @@ pub struct Controller {
 
 impl Controller {
     fn new(name: &str, incarnation: u64) -> Self {
+        Self::with(name, incarnation, Arc::from(policy_by_name("fifo").unwrap()), Interrupt::new(|| false))
+    }
+
+    fn with(name: &str, incarnation: u64, policy: Arc<dyn Policy>, interrupt: Interrupt) -> Self {
         let config = CellConfig {
             cell: CELL,
             name: name.to_owned(),
@@ -211,7 +215,7 @@ impl Controller {
             heartbeat_interval_ms: 500,
         };
         Self {
-            machine: CellMachine::new(config, Arc::from(policy_by_name("fifo").unwrap())),
+            machine: CellMachine::new(config, policy).interrupted_by(interrupt),
             wake_ms: None,
             follows: BTreeMap::new(),
             held: Vec::new(),
@@ -243,11 +247,15 @@ impl Controller {
 
     pub fn take(&mut self, now_ms: u64, log: &mut Log, input: In) {
         let mut inputs = VecDeque::from([input]);
-        while let Some(input) = inputs.pop_front() {
+        while let Some(input) = self.wakes_at_once(now_ms).or_else(|| inputs.pop_front()) {
             for out in self.machine.handle(now_ms, input) {
                 inputs.extend(self.perform(log, out));
             }
         }
+    }
+
+    fn wakes_at_once(&mut self, now_ms: u64) -> Option<In> {
+        self.wake_ms.take_if(|wake_ms| *wake_ms <= now_ms).map(|_| In::Wake)
     }
 
     fn perform(&mut self, log: &mut Log, out: Out) -> Vec<In> {
@@ -370,7 +378,19 @@ impl World {
     }
 
     pub fn start(&mut self, name: &str) {
-        let mut controller = Controller::new(name, 100 + self.controllers.len() as u64);
+        self.begin(Controller::new(name, 100 + self.controllers.len() as u64));
+    }
+
+    /// One controller that leads an empty cell, with this policy, and with this for what presses.
+    pub fn led_by(policy: Arc<dyn Policy>, interrupt: Interrupt) -> Self {
+        let mut world = Self::new();
+        world.begin(Controller::with("a", 100, policy, interrupt));
+        world.pass(1_000);
+        assert!(world.first().committed.is_some());
+        world
+    }
+
+    fn begin(&mut self, mut controller: Controller) {
         controller.take(self.now_ms, &mut self.log, In::Start { wall: WALL });
         self.controllers.push(controller);
     }

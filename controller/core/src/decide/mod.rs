@@ -43,6 +43,7 @@ mod victims;
 
 use crate::limits::{EAGER_JOBS_MAX, PLAN_PAUSE_MS};
 use crate::policy::Policy;
+use crate::policy::effort::{Effort, Interrupt};
 use crate::state::{Slot, State};
 use crate::version;
 use events_schema::command::{Command, CommandRecord, DemandSignal};
@@ -112,9 +113,16 @@ pub fn plan_due(state: &State, at: TimeMs, input: &Input, changed: bool) -> bool
 /// What follows from the policy's plan, and from what jobs avoid of it (`elsewhere.rs`).
 #[must_use]
 pub fn plan_until(state: &State, at: TimeMs, policy: &dyn Policy) -> Planned {
+    plan_unless_pressed(state, at, policy, None)
+}
+
+/// The same, but it unwinds with [`Abandoned`](crate::policy::effort::Abandoned) if something presses meanwhile.
+#[must_use]
+pub fn plan_unless_pressed(state: &State, at: TimeMs, policy: &dyn Policy, interrupt: Option<&Interrupt>) -> Planned {
+    let effort = Effort::until(interrupt.cloned());
     let mut draft = Draft::new(state.clone(), at, policy.name());
     elsewhere::exchange(&mut draft);
-    let until = plan::replan(&mut draft, policy);
+    let until = plan::replan(&mut draft, policy, effort);
     elsewhere::exchange(&mut draft);
     elsewhere::ask(&mut draft);
     draft.follow_up();

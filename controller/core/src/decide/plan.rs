@@ -10,6 +10,7 @@ use super::loans::Loans;
 use super::{ahead, bandwidth, mixed, profile, throughput};
 use crate::explain::{class_apart, waits_placed};
 use crate::limits::SIZE_SETTLE_MS;
+use crate::policy::effort::Effort;
 use crate::policy::gain;
 use crate::policy::{
     ClassView, JobView, Packing, Policy, QueueMove, ServiceView, Share, TenantView, View, Wait, WorkLeft, service_order,
@@ -30,7 +31,7 @@ const STEP_SIGMA_MILLI: u32 = 500;
 
 /// Adopts the policy's plan as far as it differs from what is. Gives the time at which the policy wants to be asked again, though nothing
 /// has changed by then.
-pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeMs> {
+pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy, effort: Effort) -> Option<TimeMs> {
     let forecasts = policy.forecast_day_ms().or(draft.state.planning.forecast_day_ms).is_some();
     if draft.state.live.is_empty() && !forecasts {
         return None;
@@ -43,7 +44,10 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
     }
     // The problem is stated once; what is decided meanwhile does not change it.
     let state = draft.state.clone();
-    let problem = Problem::of(&state, draft.at, policy);
+    effort.ask();
+    let mut problem = Problem::of(&state, draft.at, policy);
+    problem.view.effort = effort;
+    problem.view.effort.ask();
     let (plan, profiles) = profile::plan(&problem, draft.at, policy);
     for moved in &plan.moves {
         enter_queue(draft, &problem, *moved);

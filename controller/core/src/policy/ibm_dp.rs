@@ -18,7 +18,7 @@
 //! itself. *Priority*: higher goes first at admission, also before who runs. *Fewest*: the paper's is one slot. *A job that cannot be measured
 //! on one slot* is taken to be as fast there as its fewest slots are each. *Who ran and lost its slots* is no arrival: it is never dropped.
 
-use super::optimizer::{self, Options, optimize};
+use super::optimizer::{self, Options, optimize_asking};
 use super::stride::Batches;
 use super::{Gangs, JobView, Plan, Policy, Share, View, Wait, service_order};
 use crate::limits::PLAN_LEAVE_MS;
@@ -168,7 +168,7 @@ fn scale(view: &View, class: usize, shares: &mut [Share]) {
     let capacity = view.classes[class].capacity;
     view.effort.spend(optimizer::steps(&options, capacity));
     // It was counted at admission that this is feasible.
-    let Some(sizes) = optimize(&options, capacity) else { return };
+    let Some(sizes) = optimize_asking(&options, capacity, || view.effort.ask()) else { return };
     for (job, size) in admitted.into_iter().zip(sizes) {
         shares[job].slots = size;
     }

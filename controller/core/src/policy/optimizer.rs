@@ -87,6 +87,11 @@ pub fn steps(jobs: &[Options], slots: u32) -> u64 {
 /// The slots of each job, in their order; none if there are not enough for everybody's fewest.
 #[must_use]
 pub fn optimize(jobs: &[Options], slots: u32) -> Option<Vec<u16>> {
+    optimize_asking(jobs, slots, || {})
+}
+
+/// The same, with a call before each row of the table: for who may have to stop.
+pub(super) fn optimize_asking(jobs: &[Options], slots: u32, ask: impl Fn()) -> Option<Vec<u16>> {
     let fewest: u64 = jobs.iter().map(|job| u64::from(job.fewest())).sum();
     let free = u64::from(slots).checked_sub(fewest)?;
     let useful: usize = jobs.iter().map(Options::useful).sum();
@@ -98,7 +103,7 @@ pub fn optimize(jobs: &[Options], slots: u32) -> Option<Vec<u16>> {
         return Some(chosen);
     }
     let jobs = &jobs[..counted];
-    let table = sums(jobs, free + 1);
+    let table = sums(jobs, free + 1, ask);
     let row = |number: usize| &table[number * (free + 1)..(number + 1) * (free + 1)];
     let mut beyond = free;
     for (number, job) in jobs.iter().enumerate().rev() {
@@ -110,9 +115,10 @@ pub fn optimize(jobs: &[Options], slots: u32) -> Option<Vec<u16>> {
 }
 
 /// The table P: a row for no job, then one more with each; in a row the sum for 0, 1, … slots beyond everybody's fewest.
-fn sums(jobs: &[Options], width: usize) -> Vec<u64> {
+fn sums(jobs: &[Options], width: usize, ask: impl Fn()) -> Vec<u64> {
     let mut table = vec![0; (jobs.len() + 1) * width];
     for (number, job) in jobs.iter().enumerate() {
+        ask();
         let (before, after) = table.split_at_mut((number + 1) * width);
         job.extend(&before[number * width..], &mut after[..width]);
     }
@@ -143,7 +149,7 @@ mod tests {
     fn equation_four_by_hand() {
         // P(1, K) is 1, 1.66, 1.66 for K = 1, 2, 3; P(2, K) is 2, 2.66, 2.76 for K = 2, 3, 4.
         let jobs = [computes(), exchanges()];
-        assert_eq!(sums(&jobs, 3), [0, 0, 0, 1_000_000, 1_660_000, 1_660_000, 2_000_000, 2_660_000, 2_760_000]);
+        assert_eq!(sums(&jobs, 3, || {}), [0, 0, 0, 1_000_000, 1_660_000, 1_660_000, 2_000_000, 2_660_000, 2_760_000]);
         assert_eq!(optimize(&jobs, 2), Some(vec![1, 1]));
         assert_eq!(optimize(&jobs, 3), Some(vec![2, 1]), "max(1 + 1.1, 1.66 + 1)");
         assert_eq!(optimize(&jobs, 9), Some(vec![2, 2]), "and the rest is left over");
