@@ -351,8 +351,8 @@ pub fn fleet(state: &State, name: &FleetId, fleet: &Fleet) -> api::Fleet {
 }
 
 fn forecast(of: controller_core::state::Forecast) -> api::FleetForecast {
-    let controller_core::state::Forecast { in_ms, p50_slots, p90_slots, error_milli, covered_milli } = of;
-    api::FleetForecast { in_ms, p50: p50_slots, p90: p90_slots, error_milli, covered_milli }
+    let controller_core::state::Forecast { in_ms, p50_slots, p90_slots, error_milli, covered_milli, is_declared } = of;
+    api::FleetForecast { in_ms, p50: p50_slots, p90: p90_slots, error_milli, covered_milli, declared: is_declared }
 }
 
 /// All slots of all servers, declared by a fleet or not, in order. A list asks which of them it shows before [`slot`] makes them ready to be shown.

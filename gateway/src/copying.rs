@@ -10,7 +10,7 @@ use crate::problem::ApiError;
 use crate::read_model::Progress;
 use crate::{body, parse, submit};
 use events_log::{Cause, FLEET_RECORD_LEN_MAX, FleetReader, FleetTopic, FleetTopics};
-use events_schema::command::{Command, Demand};
+use events_schema::command::{Command, Needs};
 use events_schema::{FleetId, Offset, TimeMs};
 use gateway_call::{Copier, CopyIn, CopyOut, Published, TopicPlace, TopicSignal};
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,9 +99,9 @@ impl Copying {
         for out in self.copier.handle(now, fleet, input) {
             let (app, fleet) = (self.app.clone(), fleet.clone());
             match out {
-                CopyOut::Publish { sequence, demand } => {
+                CopyOut::Publish { sequence, needs } => {
                     self.flights.spawn(async move {
-                        let outcome = publish(&app, &fleet, sequence, demand).await;
+                        let outcome = publish(&app, &fleet, sequence, needs).await;
                         (fleet, CopyIn::Published { sequence, outcome })
                     });
                 }
@@ -120,8 +120,8 @@ impl Copying {
     }
 }
 
-async fn publish(app: &App, fleet: &FleetId, sequence: u64, demand: Demand) -> Published {
-    match fleets::publish(app, fleet, sequence, demand).await {
+async fn publish(app: &App, fleet: &FleetId, sequence: u64, needs: Needs) -> Published {
+    match fleets::publish(app, fleet, sequence, needs).await {
         Ok(_) => Published::Done,
         Err(error) if error.kind.worth_retrying() => {
             tracing::warn!(%fleet, detail = error.detail, "a signal of a fleet's own topic is published again");
@@ -157,7 +157,7 @@ fn understood(read: FleetTopic) -> CopyIn {
 /// What a record says, as a body of `POST /v1/fleets/{fleet}/demand` in JSON would.
 fn signal(bytes: &[u8]) -> Result<TopicSignal, ApiError> {
     let signal = parse::demand(&body::json(bytes)?)?;
-    Ok(TopicSignal { sequence: signal.sequence, demand: signal.demand })
+    Ok(TopicSignal { sequence: signal.sequence, needs: signal.needs })
 }
 
 /// What is kept beside a place.
@@ -173,13 +173,14 @@ fn number(note: &str) -> Option<u64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use events_schema::command::Demand;
 
     #[test]
     fn records_are_read_by_the_rules_of_http() {
-        let needs_two = TopicSignal { sequence: Some(7), demand: Demand::Needed(2) };
+        let needs_two = TopicSignal { sequence: Some(7), needs: Demand::Needed(2).into() };
         assert_eq!(signal(br#"{"needed": 2, "sequence": 7}"#).unwrap(), needs_two);
         let shared = Demand::Utilization { sum_milli: 1_500, target_milli: 800 };
-        assert_eq!(signal(br#"{"utilization": 1.5}"#).unwrap().demand, shared);
+        assert_eq!(signal(br#"{"utilization": 1.5}"#).unwrap().needs.demand, shared);
         for (wrong, part) in [
             ("", "empty"),
             ("{\"needed\": 2", "not valid JSON"),

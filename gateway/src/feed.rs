@@ -300,7 +300,7 @@ mod tests {
     #[tokio::test]
     async fn what_the_follower_passed_over_every_reader_passes_over_without_looking_for_the_word() {
         let fleet = FleetId::parse("chat").unwrap();
-        let demand = |sequence| Fact::DemandAccepted { fleet: fleet.clone(), sequence, needed: 1 };
+        let demand = |sequence| Fact::DemandAccepted { fleet: fleet.clone(), sequence, needed: 1, forecast: None };
         let declared = Fact::FleetDeclared {
             fleet: fleet.clone(),
             slots: vec![],

@@ -4,7 +4,8 @@
 
 use controller_core::limits::{self, RECLAIM_DEADLINE_MS_MAX};
 use events_schema::command::{
-    Demand, NEEDED_MAX, OfferMode, Recall, SEQUENCE_MAX, TARGET_MILLI, UTILIZATION_MILLI_MAX,
+    Demand, FORESEEN_MAX, FORESEEN_MS_MAX, Foreseen, NEEDED_MAX, Needs, OfferMode, Recall, SEQUENCE_MAX, SLO_MS_MAX,
+    Slo, TARGET_MILLI, UTILIZATION_MILLI_MAX,
 };
 use events_schema::dataset::{SampleShape, parse_sample_shape};
 use events_schema::fields::{Fields, PROBLEMS_MAX, Problem, Problems, shown, whole};
@@ -42,8 +43,8 @@ pub struct FleetDeclaration {
 /// A demand signal as sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DemandBody {
-    /// How much is needed.
-    pub demand: Demand,
+    /// What is needed.
+    pub needs: Needs,
     /// Its number; minted if absent.
     pub sequence: Option<u64>,
 }
@@ -200,13 +201,14 @@ fn slot_list(path: &str, value: &Value) -> Result<Vec<SlotId>, Problems> {
     if problems.is_empty() { Ok(slots.into_iter().collect()) } else { Err(Problems(problems)) }
 }
 
-/// `POST /v1/fleets/{fleet}/demand`: `{needed: N, sequence?}` or `{utilization: U, target?: T, sequence?}`.
+/// `POST /v1/fleets/{fleet}/demand`: `{needed: N}` or `{utilization: U, target?: T}`, each with `sequence?`, `forecast?` and `slo?`.
 pub fn demand(body: &Value) -> Result<DemandBody, Problems> {
     let mut f = Fields::new("", body);
     let needed = f.integer("needed", 0..=u64::from(NEEDED_MAX));
     let utilization = f.number("utilization", 0.0..=UTILIZATION_MILLI_MAX as f64 / 1e3);
     let target = f.number("target", *TARGET_MILLI.start() as f64 / 1e3..=*TARGET_MILLI.end() as f64 / 1e3);
     let sequence = f.integer("sequence", 0..=SEQUENCE_MAX);
+    let (forecast, slo) = (f.nested("forecast", forecast), f.nested("slo", slo));
     let given = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
     match (given("needed"), given("utilization")) {
         (true, true) => f.wrong("utilization", "either `needed` or `utilization`, not both"),
@@ -220,7 +222,47 @@ pub fn demand(body: &Value) -> Result<DemandBody, Problems> {
     let share =
         |sum: f64| Demand::Utilization { sum_milli: milli(sum), target_milli: milli(target.unwrap_or(TARGET_DEFAULT)) };
     let demand = needed.map(|n| Demand::Needed(n as u32)).or_else(|| utilization.map(share));
-    f.finish(demand.map(|demand| DemandBody { demand, sequence }))
+    f.finish(demand.map(|demand| DemandBody { needs: Needs { demand, forecast, slo }, sequence }))
+}
+
+/// What a fleet is going to need: `[{in_ms, needed}…]`.
+fn forecast(path: &str, value: &Value) -> Result<Vec<Foreseen>, Problems> {
+    let list = value.as_array().filter(|list| (1..=FORESEEN_MAX).contains(&list.len()));
+    let Some(list) = list else {
+        let expected = format!("a list of 1 to {FORESEEN_MAX} times such as [{{in_ms: 900000, needed: 4}}]");
+        return Err(wrong(path, value, &expected));
+    };
+    let (mut foreseen, mut problems): (Vec<Foreseen>, Vec<Problem>) = (Vec::new(), Vec::new());
+    for (index, value) in list.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        match time_ahead(&path, value) {
+            Ok(next) if foreseen.last().is_some_and(|last| last.in_ms >= next.in_ms) => {
+                let expected = "a time after the one before it: each entry holds until the next";
+                problems.push(problem(&format!("{path}.in_ms"), &next.in_ms.to_string(), expected));
+            }
+            Ok(next) => foreseen.push(next),
+            Err(found) => problems.extend(found.0),
+        }
+        if problems.len() >= PROBLEMS_MAX {
+            break;
+        }
+    }
+    if problems.is_empty() { Ok(foreseen) } else { Err(Problems(problems)) }
+}
+
+fn time_ahead(path: &str, value: &Value) -> Result<Foreseen, Problems> {
+    let mut f = Fields::new(path, value);
+    let in_ms = f.integer_required("in_ms", 1..=FORESEEN_MS_MAX);
+    let needed = f.integer_required("needed", 0..=u64::from(NEEDED_MAX));
+    f.finish(in_ms.zip(needed).map(|(in_ms, needed)| Foreseen { in_ms, slots: needed as u32 }))
+}
+
+/// How long a fleet's own requests take, and may take: `{p99_ms, limit_ms}`.
+fn slo(path: &str, value: &Value) -> Result<Slo, Problems> {
+    let mut f = Fields::new(path, value);
+    let p99_ms = f.integer_required("p99_ms", 0..=SLO_MS_MAX);
+    let limit_ms = f.integer_required("limit_ms", 1..=SLO_MS_MAX);
+    f.finish(p99_ms.zip(limit_ms).map(|(p99_ms, limit_ms)| Slo { p99_ms, limit_ms }))
 }
 
 /// `POST /v1/datasets`: `{name, uris, sample?, columns?, element?, scale?}` or `{name, metadata_key, metadata_digest}`.
@@ -336,13 +378,29 @@ mod tests {
 
     #[test]
     fn utilization_becomes_slots_rounded_up() {
-        let needed = |body: Value| demand(&body).unwrap().demand.needed();
+        let needed = |body: Value| demand(&body).unwrap().needs.demand.needed();
         assert_eq!(needed(json!({"needed": 3})), 3);
         assert_eq!(needed(json!({"utilization": 2.0})), 3);
         assert_eq!(needed(json!({"utilization": 1.6, "target": 0.8})), 2);
         assert_eq!(needed(json!({"utilization": 0})), 0);
         assert_eq!(needed(json!({"utilization": 0.0004})), 0);
         assert_eq!(needed(json!({"utilization": 4, "target": 1})), 4);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_forecast_is_told_by_its_entry() {
+        let wrong = |body: Value| demand(&body).unwrap_err().0.into_iter().map(|of| of.field).collect::<Vec<_>>();
+        let of = |forecast: Value| wrong(json!({"needed": 1, "forecast": forecast}));
+        assert_eq!(of(json!([])), ["forecast"]);
+        assert_eq!(of(json!({"in_ms": 1})), ["forecast"]);
+        assert_eq!(of(json!(vec![json!({"in_ms": 1, "needed": 1}); FORESEEN_MAX + 1])), ["forecast"]);
+        assert_eq!(of(json!([{"in_ms": 0, "needed": 1}, {"in_ms": 9}])), ["forecast[0].in_ms", "forecast[1].needed"]);
+        assert_eq!(of(json!([{"in_ms": 9, "needed": 1}, {"in_ms": 9, "needed": 2}])), ["forecast[1].in_ms"]);
+        assert_eq!(of(json!([{"in_ms": 9, "needed": 1, "p90": 2}])), ["forecast[0].p90"]);
+        assert_eq!(wrong(json!({"needed": 1, "slo": {"p99_ms": 1, "limit_ms": 0}})), ["slo.limit_ms"]);
+        assert_eq!(wrong(json!({"needed": 1, "slo": 5})), ["slo"]);
+        let whole = demand(&json!({"needed": 1, "forecast": [{"in_ms": 9, "needed": 2}], "slo": null})).unwrap();
+        assert_eq!(whole.needs.forecast, Some(vec![Foreseen { in_ms: 9, slots: 2 }]));
     }
 
     #[test]

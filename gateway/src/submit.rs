@@ -12,7 +12,7 @@ use controller_core::version::found;
 use ebb_telemetry::{Hop, HopKind, NewHop};
 use events_log::AppendError;
 use events_schema::batch::{InputStream, to_bytes};
-use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Expected};
+use events_schema::command::{Command, CommandRecord, DemandSignal, Expected, Needs};
 use events_schema::fact::Refusal;
 use events_schema::job::JobSpec;
 use events_schema::{CommandId, Digest, FleetId, JobId, Offset, TimeMs, TraceContext};
@@ -169,17 +169,18 @@ pub enum SignalDecision {
     PassedOver,
 }
 
-/// Publishes how many of its slots a fleet needs.
+/// Publishes what a fleet needs.
 /// `needed` is the need as it will count.
 pub async fn demand(
     app: &App,
     fleet: &FleetId,
     sequence: u64,
-    demand: Demand,
+    needs: Needs,
     needed: u32,
 ) -> Result<SignalDecision, ApiError> {
     let (writing, trace) = writing(InputStream::Demand);
-    let signal = DemandSignal { fleet: fleet.clone(), sequence, at: wall_clock(), demand, trace };
+    let Needs { demand, forecast, slo } = needs;
+    let signal = DemandSignal { fleet: fleet.clone(), sequence, at: wall_clock(), demand, trace, forecast, slo };
     let question = Question::Signal { fleet: fleet.clone(), sequence, needed };
     match call(app, question, to_bytes(&signal), writing, Repeat::Freely).await? {
         Some(Answer::Taken) => Ok(SignalDecision::Accepted),

@@ -55,7 +55,7 @@ mod tests {
                 offers: OfferMode::ByDemand,
                 reclaim_deadline_ms: 1,
             },
-            Fact::DemandAccepted { fleet: fleet.clone(), sequence: 1, needed: 1 },
+            Fact::DemandAccepted { fleet: fleet.clone(), sequence: 1, needed: 1, forecast: None },
             Fact::SlotsOffered { fleet, slots },
         ] {
             after.apply(TimeMs(1), &fact);

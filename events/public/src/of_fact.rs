@@ -335,7 +335,7 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
                 reclaim_deadline_ms: *reclaim_deadline_ms,
             })
         }
-        Fact::DemandAccepted { fleet, sequence, needed } => {
+        Fact::DemandAccepted { fleet, sequence, needed, .. } => {
             PublicEvent::FleetDemand(FleetDemand { fleet: fleet.to_string(), sequence: *sequence, needed: *needed })
         }
         Fact::FleetRecalled { fleet, slots } => PublicEvent::FleetRecalled(FleetRecalled {

@@ -223,7 +223,80 @@ pub struct DemandSignal {
     /// What led to it; decides nothing.
     #[n(4)]
     pub trace: Option<TraceContext>,
+    /// What it is going to need, as it knows itself: counts until its next signal, in place of what its past says.
+    #[n(5)]
+    pub forecast: Option<Vec<Foreseen>>,
+    /// How long its own requests take, and may take.
+    #[n(6)]
+    pub slo: Option<Slo>,
 }
+
+/// From some time on a fleet is going to need so many slots, until the next such time if it names another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct Foreseen {
+    /// So long after its signal counts.
+    #[n(0)]
+    pub in_ms: u64,
+    /// No more than so many, as far as it knows.
+    #[n(1)]
+    pub slots: u32,
+}
+
+/// What a fleet's own requests are promised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Slo {
+    /// What 99 of 100 requests take at most now.
+    #[n(0)]
+    pub p99_ms: u64,
+    /// What they may take.
+    #[n(1)]
+    pub limit_ms: u64,
+}
+
+impl Slo {
+    /// Whether requests take longer than they may.
+    #[must_use]
+    pub fn is_missed(self) -> bool {
+        self.p99_ms > self.limit_ms
+    }
+}
+
+/// What a fleet says of its needs, as it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Needs {
+    /// How many slots now.
+    pub demand: Demand,
+    /// How many later.
+    pub forecast: Option<Vec<Foreseen>>,
+    /// How long its requests take.
+    pub slo: Option<Slo>,
+}
+
+impl From<Demand> for Needs {
+    fn from(demand: Demand) -> Self {
+        Self { demand, forecast: None, slo: None }
+    }
+}
+
+impl Needs {
+    /// The need of a fleet of so many slots, as it counts.
+    #[must_use]
+    pub fn counted(&self, slots: u32) -> u32 {
+        counted(self.demand, self.slo, slots)
+    }
+}
+
+/// A fleet cannot need more slots than it has, and needs all of them while its requests take longer than they may.
+fn counted(demand: Demand, slo: Option<Slo>, slots: u32) -> u32 {
+    if slo.is_some_and(Slo::is_missed) { slots } else { demand.needed().min(slots) }
+}
+
+/// Times at which a fleet can say that it is going to need another number: a quarter of an hour each of a day.
+pub const FORESEEN_MAX: usize = 96;
+/// So far ahead a fleet can say what it is going to need: a week, after which nothing is asked.
+pub const FORESEEN_MS_MAX: u64 = 7 * 86_400_000;
+/// Longest time of a request that a fleet can name: a day.
+pub const SLO_MS_MAX: u64 = 86_400_000;
 
 /// Highest number of a signal: half the range, so that above any that is given there is still one to mint.
 pub const SEQUENCE_MAX: u64 = u64::MAX / 2;
@@ -244,8 +317,22 @@ impl DemandSignal {
                 sum_milli <= UTILIZATION_MILLI_MAX && TARGET_MILLI.contains(&target_milli)
             }
         };
-        may_be && self.sequence <= SEQUENCE_MAX
+        may_be && self.sequence <= SEQUENCE_MAX && self.forecast.as_deref().is_none_or(is_foreseen)
     }
+
+    /// The need of a fleet of so many slots, as it counts.
+    #[must_use]
+    pub fn counted(&self, slots: u32) -> u32 {
+        counted(self.demand, self.slo, slots)
+    }
+}
+
+/// Whether a forecast may be given: some times, each after the one before.
+#[must_use]
+pub fn is_foreseen(forecast: &[Foreseen]) -> bool {
+    let fits = |of: &Foreseen| (1..=FORESEEN_MS_MAX).contains(&of.in_ms) && of.slots <= NEEDED_MAX;
+    let rises = forecast.is_sorted_by(|one, next| one.in_ms < next.in_ms);
+    (1..=FORESEEN_MAX).contains(&forecast.len()) && rises && forecast.iter().all(fits)
 }
 
 /// How much a fleet needs.

@@ -2,7 +2,7 @@
 //!
 //! Numbered and append-only. The time of a fact is its batch's. Next on the path: `batch.rs`, then `controller/core/src/apply/mod.rs`.
 
-use crate::command::{OfferMode, Recall};
+use crate::command::{Foreseen, OfferMode, Recall};
 use crate::dataset::DatasetInfo;
 use crate::device::SlotDevice;
 use crate::job::JobSpec;
@@ -330,6 +330,9 @@ pub enum Fact {
         /// How many.
         #[n(2)]
         needed: u32,
+        /// How many later, as it knows itself.
+        #[n(3)]
+        forecast: Option<Vec<Foreseen>>,
     },
     /// So many of a fleet's slots stay with it until it is released, whatever its demand signals say.
     #[n(80)]

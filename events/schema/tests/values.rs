@@ -3,13 +3,23 @@
 #![allow(clippy::unwrap_used)]
 
 use events_schema::batch::{from_bytes, to_bytes};
-use events_schema::command::{Command, Demand, DemandSignal, OfferMode, SEQUENCE_MAX};
+use events_schema::command::{
+    Command, Demand, DemandSignal, FORESEEN_MAX, FORESEEN_MS_MAX, Foreseen, OfferMode, SEQUENCE_MAX,
+};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::Fact;
 use events_schema::{DatasetName, Digest, FleetId, ServerId, SlotId, TimeMs};
 
 fn signal(sequence: u64, demand: Demand) -> DemandSignal {
-    DemandSignal { fleet: FleetId::parse("chat").unwrap(), sequence, at: TimeMs(1), demand, trace: None }
+    DemandSignal {
+        fleet: FleetId::parse("chat").unwrap(),
+        sequence,
+        at: TimeMs(1),
+        demand,
+        trace: None,
+        forecast: None,
+        slo: None,
+    }
 }
 
 fn registered(sample: SampleShape) -> Fact {
@@ -51,7 +61,20 @@ fn a_signal_that_would_be_refused_is_told_and_a_record_of_it_is_read() {
     let utilization = |sum_milli, target_milli| Demand::Utilization { sum_milli, target_milli };
     let good =
         [signal(0, Demand::Needed(0)), signal(SEQUENCE_MAX, Demand::Needed(1_000_000)), signal(1, utilization(0, 50))];
+    let foresees = |later: &[(u64, u32)]| {
+        let foreseen = later.iter().map(|&(in_ms, slots)| Foreseen { in_ms, slots }).collect();
+        DemandSignal { forecast: Some(foreseen), ..signal(1, Demand::Needed(1)) }
+    };
+    let all: Vec<(u64, u32)> = (1..=FORESEEN_MAX as u64).map(|in_ms| (in_ms, 1)).collect();
+    let one_more: Vec<(u64, u32)> = (1..=FORESEEN_MAX as u64 + 1).map(|in_ms| (in_ms, 1)).collect();
+    let good = [&good[..], &[foresees(&all), foresees(&[(FORESEEN_MS_MAX, 1_000_000)])]].concat();
     let bad = [
+        foresees(&[]),
+        foresees(&one_more),
+        foresees(&[(0, 1)]),
+        foresees(&[(2, 1), (2, 2)]),
+        foresees(&[(FORESEEN_MS_MAX + 1, 1)]),
+        foresees(&[(1, u32::MAX)]),
         signal(u64::MAX, Demand::Needed(1)),
         signal(1, Demand::Needed(u32::MAX)),
         signal(1, utilization(u64::MAX, 800)),

@@ -57,7 +57,7 @@ pub struct Fleet {
     pub slots: Vec<Slot>,
 }
 
-/// What a fleet is going to need, as its past says, and how good such forecasts were.
+/// What a fleet is going to need, as it says itself or else as its past says, and how good such forecasts were.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct FleetForecast {
@@ -71,6 +71,9 @@ pub struct FleetForecast {
     pub error_milli: u64,
     /// How often no more than `p90` was needed until now, in thousandths; 900 is right.
     pub covered_milli: u64,
+    /// Whether its last signal said so: then `p50` is needed at that time, and `p90` at most until then from the entry before on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub declared: bool,
 }
 
 /// Fleets, by name.
@@ -249,6 +252,37 @@ pub struct PublishDemand {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
     pub sequence: Option<u64>,
+    /// How many it is going to need, as it knows itself; counts until its next signal.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 96))]
+    pub forecast: Vec<DemandAhead>,
+    /// How long its own requests take: all its slots go back while that is longer than they may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slo: Option<DemandSlo>,
+}
+
+/// From some time on a fleet is going to need so many slots, until the next such time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct DemandAhead {
+    /// So long after the signal counts; each is later than the one before.
+    #[schemars(range(min = 1, max = 604_800_000))]
+    pub in_ms: u64,
+    /// No more than so many, as far as it knows.
+    #[schemars(range(max = 1_000_000))]
+    pub needed: u32,
+}
+
+/// How long a fleet's own requests take.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct DemandSlo {
+    /// What 99 of 100 take at most now.
+    #[schemars(range(max = 86_400_000))]
+    pub p99_ms: u64,
+    /// What they may take.
+    #[schemars(range(min = 1, max = 86_400_000))]
+    pub limit_ms: u64,
 }
 
 impl PublishDemand {

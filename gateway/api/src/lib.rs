@@ -37,8 +37,8 @@ pub use events_public::{
     CloudEvent, GrowthFailure, Offers, PlanCause, RestartCause, StallCause, StallRemedy, StragglerCause, rfc3339,
 };
 pub use fleet::{
-    DeclareFleet, DemandState, DemandTaken, Fleet, FleetForecast, Fleets, NameSlots, PublishDemand, RecallFleet,
-    ServerSlots, Slot, SlotDevice, SlotGuest, SlotState, Slots, SlotsOfServer,
+    DeclareFleet, DemandAhead, DemandSlo, DemandState, DemandTaken, Fleet, FleetForecast, Fleets, NameSlots,
+    PublishDemand, RecallFleet, ServerSlots, Slot, SlotDevice, SlotGuest, SlotState, Slots, SlotsOfServer,
 };
 pub use job::{
     Batches, Checkpoint, Checkpoints, DamagedCheckpoint, DryRun, Evaluation, ExitCause, GrowthPaused, Job, JobPage,

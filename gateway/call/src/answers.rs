@@ -99,7 +99,7 @@ impl Answers {
                 self.remember(command, Answer::Refused { subject: subject.clone(), refusal: refusal.clone() });
                 self.remember_refused(subject, refusal);
             }
-            Fact::DemandAccepted { fleet, sequence, needed } => {
+            Fact::DemandAccepted { fleet, sequence, needed, .. } => {
                 self.remember_signal((fleet.clone(), *sequence), *needed)
             }
             Fact::InputRefused { stream, offset, reason } => {

@@ -13,7 +13,7 @@
 //!
 //! Pure: no clock, no topic, no log. The gateway's shell (`gateway/src/copying.rs`) performs each [`CopyOut`] and says what came of it.
 
-use events_schema::command::Demand;
+use events_schema::command::Needs;
 use events_schema::{FleetId, Offset, TimeMs};
 use std::collections::BTreeMap;
 
@@ -39,12 +39,12 @@ pub struct TopicPlace {
 }
 
 /// What a record says, by the rules of HTTP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicSignal {
     /// Its number, if its publisher gave one.
     pub sequence: Option<u64>,
-    /// The need.
-    pub demand: Demand,
+    /// What it needs.
+    pub needs: Needs,
 }
 
 /// What the machine is told of a fleet's topic.
@@ -104,8 +104,8 @@ pub enum CopyOut {
     Publish {
         /// Its number.
         sequence: u64,
-        /// The need.
-        demand: Demand,
+        /// What it needs.
+        needs: Needs,
     },
     /// Record that signals could not be used, and say whether that was done.
     Tell {
@@ -123,11 +123,11 @@ pub enum CopyOut {
 }
 
 /// A signal that waits to be published.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Pending {
     offset: Offset,
     sequence: u64,
-    demand: Demand,
+    needs: Needs,
     /// Whether the number is its publisher's.
     numbered: bool,
 }
@@ -243,9 +243,9 @@ impl Topic {
                 let minted = at.map_or(0, |at| at.0).max(after_last);
                 let sequence = signal.sequence.unwrap_or(minted);
                 self.read.number = Some(self.read.number.map_or(sequence, |number| number.max(sequence)));
-                let pending = Pending { offset, sequence, demand: signal.demand, numbered: signal.sequence.is_some() };
-                match self.pending {
-                    Some(newer) if newer.sequence >= sequence => self.overtaken(pending, newer.sequence),
+                let pending = Pending { offset, sequence, needs: signal.needs, numbered: signal.sequence.is_some() };
+                match self.pending.as_ref().map(|newer| newer.sequence) {
+                    Some(newer) if newer >= sequence => self.overtaken(&pending, newer),
                     _ => self.pending = Some(pending),
                 }
             }
@@ -253,7 +253,7 @@ impl Topic {
     }
 
     /// A signal that comes behind one with its number or a higher one.
-    fn overtaken(&mut self, old: Pending, by: u64) {
+    fn overtaken(&mut self, old: &Pending, by: u64) {
         self.too_old(
             old,
             format!("signal {} comes after {by}, which is newer; give each signal a higher `sequence`", old.sequence),
@@ -262,7 +262,7 @@ impl Topic {
 
     /// What stood there before anybody read was perhaps published already, before a crash. And a number that we gave is no mistake
     /// of its publisher.
-    fn too_old(&mut self, old: Pending, reason: String) {
+    fn too_old(&mut self, old: &Pending, reason: String) {
         if old.numbered && old.offset >= self.backlog_end {
             self.unusable(old.offset, 1, reason);
         }
@@ -280,13 +280,13 @@ impl Topic {
             Published::Again => {
                 self.quiet_until = now.plus_ms(self.retry_pause_ms);
                 self.retry_pause_ms = (self.retry_pause_ms * 2).min(RETRY_PAUSE_MS_MAX);
-                if self.pending.is_none_or(|newer| newer.sequence < pending.sequence) {
+                if self.pending.as_ref().is_none_or(|newer| newer.sequence < pending.sequence) {
                     self.pending = Some(pending);
                 }
                 return;
             }
             Published::Done => {}
-            Published::Refused(reason) => self.too_old(pending, reason),
+            Published::Refused(reason) => self.too_old(&pending, reason),
         }
         self.quiet_until = now.plus_ms(SIGNAL_PAUSE_MS);
         self.retry_pause_ms = RETRY_PAUSE_MS_MIN;
@@ -346,8 +346,9 @@ impl Topic {
     fn publish(&mut self) -> Option<CopyOut> {
         let pending = self.pending.take()?;
         self.covered = self.read;
+        let publish = CopyOut::Publish { sequence: pending.sequence, needs: pending.needs.clone() };
         self.flight = Some(Flight::Signal(pending));
-        Some(CopyOut::Publish { sequence: pending.sequence, demand: pending.demand })
+        Some(publish)
     }
 
     fn tell(&mut self) -> Option<CopyOut> {
@@ -369,6 +370,7 @@ impl Topic {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use events_schema::command::Demand;
     use proptest::prelude::*;
 
     fn fleet() -> FleetId {
@@ -376,7 +378,7 @@ mod tests {
     }
 
     fn record(offset: u64, at: u64, sequence: Option<u64>, needed: u32) -> CopyIn {
-        let signal = Ok(TopicSignal { sequence, demand: Demand::Needed(needed) });
+        let signal = Ok(TopicSignal { sequence, needs: Demand::Needed(needed).into() });
         CopyIn::Read { offset: Offset(offset), at: Some(TimeMs(at)), signal }
     }
 
@@ -386,7 +388,7 @@ mod tests {
     }
 
     fn publish(sequence: u64, needed: u32) -> CopyOut {
-        CopyOut::Publish { sequence, demand: Demand::Needed(needed) }
+        CopyOut::Publish { sequence, needs: Demand::Needed(needed).into() }
     }
 
     fn came(sequence: u64, outcome: Published) -> CopyIn {
@@ -549,8 +551,8 @@ mod tests {
                             continue 'lives;
                         }
                         match out {
-                            CopyOut::Publish { sequence, demand } => {
-                                taken.take(sequence, demand);
+                            CopyOut::Publish { sequence, needs } => {
+                                taken.take(sequence, needs.demand);
                                 open.push(came(sequence, Published::Done));
                             }
                             CopyOut::Tell { offset, .. } => open.push(told(offset.0, true)),

@@ -130,7 +130,7 @@ impl World {
             (Event::Nothing, _) => return None,
             (Event::Taken, Question::Command(command)) => Fact::CommandTaken { command: command.clone() },
             (Event::Taken, Question::Signal { fleet, sequence, needed }) => {
-                Fact::DemandAccepted { fleet: fleet.clone(), sequence: *sequence, needed: *needed }
+                Fact::DemandAccepted { fleet: fleet.clone(), sequence: *sequence, needed: *needed, forecast: None }
             }
             (Event::Refused, Question::Command(command)) => {
                 Fact::CommandRefused { command: command.clone(), subject: "job-a".into(), refusal: refusal() }

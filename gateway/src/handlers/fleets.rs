@@ -14,7 +14,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use events_schema::command::{Command, Demand};
+use events_schema::command::{Command, Needs};
 use events_schema::fields::nearest;
 use events_schema::{FleetId, JobId, ServerId, SlotId};
 use gateway_api as api;
@@ -128,8 +128,8 @@ pub async fn demand(
     let signal = parse::demand(&body.value)?;
     ensure_known(&app, &fleet).await?;
     let (sequence, published) = match signal.sequence {
-        Some(sequence) => (sequence, publish(&app, &fleet, sequence, signal.demand).await?),
-        None => publish_numbered(&app, &fleet, signal.demand).await?,
+        Some(sequence) => (sequence, publish(&app, &fleet, sequence, signal.needs).await?),
+        None => publish_numbered(&app, &fleet, &signal.needs).await?,
     };
     let (code, status) = if published.accepted {
         (StatusCode::OK, DemandState::Accepted)
@@ -153,11 +153,11 @@ pub struct Published {
 const MINT_ATTEMPTS: u32 = 5;
 
 /// Publishes a signal under a number of our own, above all that are known; which.
-async fn publish_numbered(app: &App, fleet: &FleetId, demand: Demand) -> Result<(u64, Published), ApiError> {
+async fn publish_numbered(app: &App, fleet: &FleetId, needs: &Needs) -> Result<(u64, Published), ApiError> {
     let mut attempts = 1..=MINT_ATTEMPTS;
     loop {
         let sequence = app.mint_sequence(fleet, taken_sequence(app, fleet));
-        match publish(app, fleet, sequence, demand).await {
+        match publish(app, fleet, sequence, needs.clone()).await {
             Err(error) if error.kind == Kind::OldSignal && attempts.next().is_some() => {}
             published => return published.map(|published| (sequence, published)),
         }
@@ -165,13 +165,13 @@ async fn publish_numbered(app: &App, fleet: &FleetId, demand: Demand) -> Result<
 }
 
 /// Publishes a signal unless this very one, number and need, was accepted before.
-pub async fn publish(app: &App, fleet: &FleetId, sequence: u64, demand: Demand) -> Result<Published, ApiError> {
-    let needed = needed_of(app, fleet, demand);
+pub async fn publish(app: &App, fleet: &FleetId, sequence: u64, needs: Needs) -> Result<Published, ApiError> {
+    let needed = needed_of(app, fleet, &needs);
     if app.read().answers.accepted_signal(fleet, sequence, needed) {
         return Ok(Published { accepted: true, needed });
     }
     refuse_old(taken_sequence(app, fleet), sequence)?;
-    let accepted = submit::demand(app, fleet, sequence, demand, needed).await? == SignalDecision::Accepted;
+    let accepted = submit::demand(app, fleet, sequence, needs, needed).await? == SignalDecision::Accepted;
     if !accepted {
         ensure_known(app, fleet).await?;
         refuse_old(taken_sequence(app, fleet), sequence)?;
@@ -179,10 +179,10 @@ pub async fn publish(app: &App, fleet: &FleetId, sequence: u64, demand: Demand) 
     Ok(Published { accepted, needed })
 }
 
-/// The need as the controller will count it: a fleet cannot need more slots than it has.
-fn needed_of(app: &App, fleet: &FleetId, demand: Demand) -> u32 {
+/// The need as the controller will count it.
+fn needed_of(app: &App, fleet: &FleetId, needs: &Needs) -> u32 {
     let slots = app.read().state().fleet(fleet).map_or(u32::MAX, |fleet| fleet.slots.len() as u32);
-    demand.needed().min(slots)
+    needs.counted(slots)
 }
 
 fn refuse_old(taken: Option<u64>, sequence: u64) -> Result<(), ApiError> {

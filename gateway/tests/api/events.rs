@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 fn demand(sequence: u64) -> Fact {
-    Fact::DemandAccepted { fleet: FleetId::parse("chat").unwrap(), sequence, needed: 1 }
+    Fact::DemandAccepted { fleet: FleetId::parse("chat").unwrap(), sequence, needed: 1, forecast: None }
 }
 
 fn fleet() -> Fact {

@@ -167,6 +167,14 @@ fn print_fleet(output: Output, fleet: &Answer<Fleet>) {
 
 fn forecast(of: &FleetForecast) -> String {
     let seconds = of.in_ms.div_ceil(1_000);
+    if of.declared {
+        return format!(
+            "in {seconds} s {}, at most {} as it says (off by {:.1})",
+            of.p50,
+            of.p90,
+            of.error_milli as f64 / 1_000.0
+        );
+    }
     format!("in {seconds} s {}, at most {} (off by {:.1})", of.p50, of.p90, of.error_milli as f64 / 1_000.0)
 }
 

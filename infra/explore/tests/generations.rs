@@ -208,6 +208,8 @@ impl World {
             at: self.at,
             demand: Demand::Needed(needed),
             trace: None,
+            forecast: None,
+            slo: None,
         }));
     }
 

@@ -104,6 +104,8 @@ impl Cluster {
             at: self.at,
             demand: Demand::Needed(needed),
             trace: None,
+            forecast: None,
+            slo: None,
         }))
     }
 }
@@ -470,7 +472,15 @@ fn show_lending() {
 /// How long reclaims of 50 slots take that come in the midst of a plan, sorted: behind the plan, or instead of it. Not those that came when it was over.
 fn pressed(c: &Cluster, plan: Duration, interrupts: bool) -> Vec<Duration> {
     let (fleet, demand, trace) = (FleetId::parse("f0").unwrap(), Demand::Needed(100), None);
-    let signal = Input::Demand(DemandSignal { fleet, sequence: c.signals + 1, at: c.at, demand, trace });
+    let signal = Input::Demand(DemandSignal {
+        fleet,
+        sequence: c.signals + 1,
+        at: c.at,
+        demand,
+        trace,
+        forecast: None,
+        slo: None,
+    });
     let reclaim = |round: usize| {
         let came = Arc::new(OnceLock::new());
         let seen = Arc::clone(&came);

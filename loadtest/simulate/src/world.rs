@@ -299,6 +299,8 @@ impl<'a> World<'a> {
             at: self.at,
             demand: Demand::Needed(asked),
             trace: None,
+            forecast: None,
+            slo: None,
         };
         // What it is going to need follows from that, and no other fact says so.
         self.view_changed |=

@@ -263,6 +263,8 @@ impl World {
             at,
             demand: Demand::Needed(needed),
             trace: None,
+            forecast: None,
+            slo: None,
         };
         self.ask(Wish::Signal { place, signal });
         true

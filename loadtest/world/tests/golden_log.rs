@@ -260,7 +260,7 @@ fn of_verdicts() -> Vec<Vec<u8>> {
 fn recalls() -> Vec<Fact> {
     let fleet = || FleetId::parse("recalled").unwrap();
     let slots: Vec<SlotId> = (0..6).map(|index| format!("host-2/{index}").parse().unwrap()).collect();
-    let needs = |sequence, needed| Fact::DemandAccepted { fleet: fleet(), sequence, needed };
+    let needs = |sequence, needed| Fact::DemandAccepted { fleet: fleet(), sequence, needed, forecast: None };
     let recalled = |slots| Fact::FleetRecalled { fleet: fleet(), slots };
     let (offers, reason) = (OfferMode::ByDemand, "no number".to_owned());
     vec![

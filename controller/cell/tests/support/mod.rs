@@ -146,8 +146,15 @@ impl Log {
     }
 
     pub fn demand(&mut self, sequence: u64, needed: u32) {
-        let signal =
-            DemandSignal { fleet: fleet(), sequence, at: TimeMs(1), demand: Demand::Needed(needed), trace: None };
+        let signal = DemandSignal {
+            fleet: fleet(),
+            sequence,
+            at: TimeMs(1),
+            demand: Demand::Needed(needed),
+            trace: None,
+            forecast: None,
+            slo: None,
+        };
         self.append(Stream::Demand, to_bytes(&signal));
     }
 

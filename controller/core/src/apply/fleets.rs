@@ -3,7 +3,7 @@
 use super::guests;
 use crate::state::{Ahead, Fleet, Past, Server, Slot, SlotState, State};
 use crate::table::Table;
-use events_schema::command::{OfferMode, Recall};
+use events_schema::command::{Foreseen, OfferMode, Recall};
 use events_schema::fact::{Fact, ReclaimCause};
 use events_schema::{FleetId, ServerId, SlotId, TimeMs};
 use std::sync::Arc;
@@ -51,13 +51,13 @@ pub(super) fn declared(
     state.fleets.insert(id.clone(), fleet);
 }
 
-pub(super) fn demand(state: &mut State, at: TimeMs, id: &FleetId, sequence: u64, needed: u32) {
+pub(super) fn demand(state: &mut State, at: TimeMs, id: &FleetId, sequence: u64, needed: u32, forecast: &[Foreseen]) {
     let Some(fleet) = state.fleets.get_mut(id) else { return };
     let (falls, rises) = (fleet.falls_to(needed), needed > fleet.needed);
     fleet.sequence = Some(sequence);
     fleet.needed = needed;
     fleet.redeclared = false;
-    note_need(state, at, id, needed);
+    note_need(state, at, id, needed, forecast);
     if falls || rises {
         keep_ahead(state, id, falls);
     }
@@ -82,13 +82,15 @@ fn keep_ahead(state: &mut State, id: &FleetId, anew: bool) {
     }
 }
 
-fn note_need(state: &mut State, at: TimeMs, id: &FleetId, needed: u32) {
+fn note_need(state: &mut State, at: TimeMs, id: &FleetId, needed: u32, forecast: &[Foreseen]) {
     let Some(day_ms) = state.planning.forecast_day_ms else { return };
-    match state.pasts.get_mut(id) {
-        Some(past) => past.note(at, needed),
-        None => {
-            state.pasts.insert(id.clone(), Past::new(at, needed, day_ms));
-        }
+    if state.pasts.get(id).is_none() {
+        state.pasts.insert(id.clone(), Past::new(at, needed, day_ms));
+    }
+    if let Some(past) = state.pasts.get_mut(id) {
+        // The first need changes nothing of a past that begins with it.
+        past.note(at, needed);
+        past.declare(at, needed, forecast);
     }
 }
 
@@ -317,7 +319,7 @@ mod tests {
             slots: slots.iter().map(|name| slot(name)).collect(),
         };
         let fleet = || FleetId::parse("ours").unwrap();
-        let demand = |sequence, needed| Fact::DemandAccepted { fleet: fleet(), sequence, needed };
+        let demand = |sequence, needed| Fact::DemandAccepted { fleet: fleet(), sequence, needed, forecast: None };
         let (ours, theirs) = (["a/0", "a/1", "b/0", "b/1"], ["a/2", "a/3", "b/2"]);
         let quarantined = |name: &str| Fact::SlotQuarantined { slot: slot(name), fleet: None, reason: String::new() };
         let facts = [

@@ -121,7 +121,9 @@ impl State {
             Fact::QuotaSet { tenant, quota_slots: None } => {
                 self.tenants.remove(tenant);
             }
-            Fact::DemandAccepted { fleet, sequence, needed } => fleets::demand(self, at, fleet, *sequence, *needed),
+            Fact::DemandAccepted { fleet, sequence, needed, forecast } => {
+                fleets::demand(self, at, fleet, *sequence, *needed, forecast.as_deref().unwrap_or_default());
+            }
             Fact::FleetRecalled { fleet, slots } => fleets::recalled(self, fleet, Some(*slots)),
             Fact::FleetReleased { fleet } => fleets::recalled(self, fleet, None),
             Fact::SlotsOffered { slots, .. } => fleets::offered(self, at, slots),

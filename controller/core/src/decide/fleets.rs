@@ -170,12 +170,13 @@ pub(super) fn demand(draft: &mut Draft<'_>, signal: &DemandSignal) {
     if !signal.is_fit() || fleet.sequence.is_some_and(|taken| signal.sequence <= taken) {
         return;
     }
-    let needed = signal.demand.needed().min(fleet.slots.len() as u32);
+    let needed = signal.counted(fleet.slots.len() as u32);
     // A signal that repeats the same need offers only what a forecast took or kept: a slot taken back by name stays with its fleet until it needs
     // less.
     let falls = fleet.falls_to(needed);
     let offers = fleet.offers == OfferMode::ByDemand;
-    draft.emit(Fact::DemandAccepted { fleet: signal.fleet.clone(), sequence: signal.sequence, needed });
+    let (fleet, forecast) = (signal.fleet.clone(), signal.forecast.clone());
+    draft.emit(Fact::DemandAccepted { fleet, sequence: signal.sequence, needed, forecast });
     reclaim::surplus(draft, &signal.fleet);
     if offers {
         offer_surplus(draft, &signal.fleet, |slot| falls || slot.has_ahead());

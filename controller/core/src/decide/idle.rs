@@ -279,7 +279,7 @@ mod tests {
             let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, 1_000);
             [
                 Fact::FleetDeclared { fleet: fleet.clone(), slots: slots.clone(), offers, reclaim_deadline_ms },
-                Fact::DemandAccepted { fleet: fleet.clone(), sequence: 1, needed },
+                Fact::DemandAccepted { fleet: fleet.clone(), sequence: 1, needed, forecast: None },
                 Fact::SlotsOffered { fleet, slots },
             ]
         };

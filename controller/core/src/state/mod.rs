@@ -4,6 +4,7 @@
 //! (fleets, servers, slots), [`memory`] (what is remembered of commands), [`bounds`] (how much is kept). Next: `apply/mod.rs`.
 
 pub mod bounds;
+mod declared;
 pub(crate) mod executors;
 pub mod faults;
 pub mod fleet;

@@ -4,10 +4,14 @@
 //! straight), what it needed in the mean at each time of the day, and by how much forecasts were wrong. A forecast is the level now, moved on by how the need
 //! went at this time on other days and, for the next minute, by how it goes now; its quantiles are those of the errors that such forecasts had until now.
 //!
+//! What its fleet says itself of what it is going to need (`declared.rs`) is taken instead.
+//!
 //! How the past is folded is part of the record format, as [`super::bounds`] is: another rule needs a fact that says from where on it holds. What is
 //! decided by a forecast is not known here (`decide/ahead.rs`). Whole numbers only; a level is in millionths of a slot.
 
+use super::declared::Declared;
 use events_schema::TimeMs;
+use events_schema::command::Foreseen;
 use minicbor::{Decode, Encode};
 
 /// A day of people, after which needs come again.
@@ -63,6 +67,9 @@ pub struct Past {
     /// What forecasts were worth.
     #[n(8)]
     horizons: Vec<Horizon>,
+    /// What its fleet says itself, if it ever did.
+    #[n(9)]
+    declared: Option<Declared>,
 }
 
 /// Where a need was.
@@ -113,6 +120,8 @@ pub struct Forecast {
     pub error_milli: u64,
     /// How often no more than `p90` was needed, in thousandths; 900 is right.
     pub covered_milli: u64,
+    /// Whether its fleet said so, and not its past.
+    pub is_declared: bool,
 }
 
 impl Past {
@@ -133,7 +142,21 @@ impl Past {
         let horizons = vec![horizon; HORIZONS];
         let of_day = vec![level.micro; TIMES as usize];
         let micro_ms = part(level.micro, at.0 % (day_ms / TIMES), 1);
-        Self { day_ms, until: at, needed, last: level, before: level, micro_ms, of_day, times: 0, horizons }
+        let (until, times, declared) = (at, 0, None);
+        Self { day_ms, until, needed, last: level, before: level, micro_ms, of_day, times, horizons, declared }
+    }
+
+    /// Folds in what its fleet says that it is going to need; nothing, if it does not say.
+    pub(crate) fn declare(&mut self, at: TimeMs, needed: u32, foreseen: &[Foreseen]) {
+        let ahead_ms = self.horizons_ms();
+        if self.declared.is_some() || !foreseen.is_empty() {
+            let declared = self.declared.get_or_insert_with(|| Declared::new(at, needed));
+            declared.note(at, needed, foreseen, ahead_ms);
+        }
+    }
+
+    fn horizons_ms(&self) -> [u64; HORIZONS] {
+        PARTS_OF_DAY.map(|parts| self.day_ms / parts)
     }
 
     /// Whether its days are so long.
@@ -249,9 +272,14 @@ impl Past {
         level + part(days, in_ms, in_ms + trend_ms) + part(now, trend_ms, in_ms + trend_ms)
     }
 
-    /// What is needed so far ahead, by the place of the horizon; none before enough is known.
+    /// What is needed so far ahead, by the place of the horizon: as its fleet says, or else as its past does; none before enough is known.
     #[must_use]
     pub fn forecast(&self, at: TimeMs, place: usize) -> Option<Forecast> {
+        let said = self.declared.as_ref().and_then(|declared| declared.forecast(at, place, self.horizons_ms()));
+        said.or_else(|| self.foreseen(at, place))
+    }
+
+    fn foreseen(&self, at: TimeMs, place: usize) -> Option<Forecast> {
         let horizon = self.horizons.get(place)?;
         if self.times < DAYS_MIN * TIMES || horizon.measured < MEASURED_MIN {
             return None;
@@ -267,6 +295,7 @@ impl Past {
             p90_slots: slots(middle + horizon.error_p90.max(horizon.error_p50)),
             error_milli: (horizon.off / 1_000).unsigned_abs(),
             covered_milli: (horizon.covered_ppm / 1_000).unsigned_abs(),
+            is_declared: false,
         })
     }
 

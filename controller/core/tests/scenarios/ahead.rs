@@ -5,7 +5,7 @@ use crate::world::World;
 use controller_core::policy::WithLending;
 use controller_core::state::past::DAY_MS;
 use controller_core::{Policy, policy_by_name};
-use events_schema::command::Command;
+use events_schema::command::{Command, Demand, Foreseen, Needs, Slo};
 use events_schema::fact::{Fact, ReclaimCause, WaitCause};
 use events_schema::{FleetId, JobId};
 
@@ -168,4 +168,55 @@ fn a_job_does_not_grow_onto_a_slot_that_is_wanted_before_its_replica_is_there() 
     let (world, id) = beside_an_idle_slot(Some(4_000_000_000));
     assert_eq!((members(&world, &id).len(), slots(&world)), (3, 4));
     assert_eq!(reason(&world, &id).waits, Some(WaitCause::Offers));
+}
+
+/// What a fleet needs now, and from so many seconds on.
+fn foresees(needed: u32, later: &[(u64, u32)]) -> Needs {
+    let foreseen = later.iter().map(|&(seconds, slots)| Foreseen { in_ms: seconds * 1_000, slots }).collect();
+    Needs { forecast: Some(foreseen), ..Demand::Needed(needed).into() }
+}
+
+#[test]
+fn what_a_fleet_foresees_counts_from_its_first_day_on_and_ends_with_its_next_signal() {
+    let mut world = world(Some(DAY_MS));
+    let job = world.submit(spec_with(|spec| spec["workers"] = serde_json::json!({"min": 1, "max": 6})));
+    world.demand("local", 1);
+    world.run();
+    assert_eq!((slots(&world), members(&world, &job).len()), (5, 5));
+    let mut facts = world.needs("local", foresees(1, &[(600, 3), (1_200, 2)]));
+    facts.extend((0..50).flat_map(|_| world.pass(10_000)).collect::<Vec<Fact>>());
+    assert_eq!(reclaimed(&facts), [], "a hundred seconds before it needs more");
+    let facts: Vec<Fact> = (0..9).flat_map(|_| world.pass(10_000)).collect();
+    assert_eq!(reclaimed(&facts), [ReclaimCause::Forecast; 2]);
+    world.run();
+    assert_eq!((slots(&world), members(&world, &job).len()), (3, 3));
+    // It foresees no more, so what it does not need is lent.
+    world.demand("local", 1);
+    assert_eq!(slots(&world), 5);
+}
+
+#[test]
+fn what_a_fleet_foresees_counts_in_place_of_its_past() {
+    let mut world = world(Some(DAY_MS));
+    on_the_morning(&mut world, 20, [1, 6]);
+    let facts = world.needs("local", foresees(2, &[(1, 2)]));
+    assert_eq!(reclaimed(&facts), []);
+    assert_eq!(reclaimed(&until_ten(&mut world)), [], "it needs no more at ten than now");
+    let fleet = FleetId::parse("local").unwrap();
+    let forecasts: Vec<_> = world.state.past(&fleet).unwrap().forecasts(world.at).collect();
+    assert!(forecasts.iter().all(|of| of.is_declared && (of.p50_slots, of.p90_slots) == (2, 2)), "{forecasts:?}");
+}
+
+#[test]
+fn all_slots_of_a_fleet_go_back_while_its_requests_take_too_long() {
+    let mut world = world(None);
+    let job = world.submit(spec_with(|spec| spec["workers"] = serde_json::json!({"min": 1, "max": 6})));
+    world.demand("local", 1);
+    world.run();
+    let takes = |p99_ms: u64| Needs { slo: Some(Slo { p99_ms, limit_ms: 200 }), ..Demand::Needed(1).into() };
+    assert_eq!(reclaimed(&world.needs("local", takes(201))), [ReclaimCause::Demand; 5]);
+    world.run();
+    assert_eq!((slots(&world), members(&world, &job).len()), (0, 0));
+    world.needs("local", takes(200));
+    assert_eq!(slots(&world), 5);
 }

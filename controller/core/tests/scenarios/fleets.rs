@@ -48,6 +48,8 @@ fn demand_that_falls_while_slots_are_on_their_way_is_not_forgotten() {
         at: world.at,
         demand: events_schema::command::Demand::Needed(4),
         trace: None,
+        forecast: None,
+        slo: None,
     };
     assert!(world.input(&Input::Demand(old)).is_empty(), "an older signal is refused");
     calm(&world);
@@ -303,7 +305,7 @@ fn what_no_door_lets_in_is_refused_or_without_effect_when_it_is_decided() {
 
     let signal = |sequence, demand| {
         let fleet = FleetId::parse("local").unwrap();
-        Input::Demand(DemandSignal { fleet, sequence, at: TimeMs(1), demand, trace: None })
+        Input::Demand(DemandSignal { fleet, sequence, at: TimeMs(1), demand, trace: None, forecast: None, slo: None })
     };
     assert!(world.input(&signal(u64::MAX, Demand::Needed(4))).is_empty());
     assert!(world.input(&signal(50, Demand::Needed(u32::MAX))).is_empty());
@@ -444,6 +446,8 @@ fn a_repeated_need_is_not_undone_by_an_older_signal_that_comes_late() {
         at: world.at,
         demand: Demand::Needed(0),
         trace: None,
+        forecast: None,
+        slo: None,
     };
     let repeated = DemandSignal { sequence: 101, demand: Demand::Needed(2), ..late.clone() };
     world.input(&Input::Demand(repeated));
@@ -500,6 +504,8 @@ fn what_an_input_means_and_what_is_planned_after_it_are_decided_apart() {
         at: world.at,
         demand: Demand::Needed(2),
         trace: None,
+        forecast: None,
+        slo: None,
     };
     let input = Input::Demand(signal);
     let facts = decide_input(&world.state, world.at, &input, "any");

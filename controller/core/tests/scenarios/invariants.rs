@@ -111,7 +111,7 @@ fn breaks(world: &World, job: &JobId) -> Vec<Break> {
         awaited_until: None,
     };
     let again = Fact::ExecutorAssigned { executor: number.clone(), slot: executor.slot.clone() };
-    let demand = Fact::DemandAccepted { fleet: FleetId::parse("a").unwrap(), sequence: 99, needed: 2 };
+    let demand = Fact::DemandAccepted { fleet: FleetId::parse("a").unwrap(), sequence: 99, needed: 2, forecast: None };
     // Its spec names no range.
     let mut together = proposed(job, 9, 3);
     if let Fact::GenerationProposed { proposal, .. } = &mut together {

@@ -50,6 +50,8 @@ impl Brain {
             at: TimeMs(0),
             demand: Demand::Needed(0),
             trace: None,
+            forecast: None,
+            slo: None,
         }));
         brain
     }

@@ -161,6 +161,8 @@ pub async fn demand(log: &Arc<dyn EventLog>, sequence: u64, needed: u32) {
         at: TimeMs(1),
         demand: Demand::Needed(needed),
         trace: None,
+        forecast: None,
+        slo: None,
     };
     log.append(Stream::Demand, CELL, to_bytes(&signal)).await.unwrap();
 }

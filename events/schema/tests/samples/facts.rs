@@ -77,7 +77,7 @@ pub fn facts() -> Vec<Fact> {
             offers: OfferMode::ByDemand,
             reclaim_deadline_ms: 20_000,
         },
-        DemandAccepted { fleet: fleet(), sequence: 1_770_000_000_001, needed: 3 },
+        DemandAccepted { fleet: fleet(), sequence: 1_770_000_000_001, needed: 3, forecast: None },
         FleetRecalled { fleet: fleet(), slots: Recall::Slots(2) },
         FleetReleased { fleet: fleet() },
         QuotaSet { tenant: tenant(), quota_slots: Some(300) },

@@ -8,6 +8,7 @@
 mod agents;
 mod facts;
 mod kinds;
+mod needs;
 mod orders;
 mod specs;
 mod stragglers;
@@ -16,7 +17,7 @@ mod traces;
 mod types;
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, PassOver, Taken, from_bytes, to_bytes};
-use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Expected, OfferMode, Recall};
+use events_schema::command::{Command, CommandRecord, Demand, Expected, OfferMode, Recall};
 use events_schema::control::{
     ExecutorHop, ExecutorStart, FileAccess, FromExecutor, Phase, Progress, ToExecutor, TorchHost, WaitsFor,
 };
@@ -537,14 +538,9 @@ pub fn all() -> Vec<Sample> {
         expected: None,
     };
     samples.push(sample("CommandRecord", &record));
-    let signal = DemandSignal {
-        fleet: fleet(),
-        sequence: 1_770_000_000_001,
-        at: TimeMs(1_770_000_000_000),
-        demand: Demand::Needed(3),
-        trace: None,
-    };
+    let signal = needs::signal();
     samples.push(sample("DemandSignal", &signal));
+    samples.extend(needs::all(&signal));
     let report = ReportRecord {
         server: server(),
         incarnation: 12,

@@ -22,6 +22,7 @@ mod documents;
 mod exactly_once;
 mod fleet_topics;
 mod flipped_bits;
+mod foreseen;
 mod gang;
 mod guests;
 mod hangs;

@@ -7,7 +7,7 @@ mod executors;
 
 use controller_core::invariants::{self, Violation};
 use controller_core::{Input, Policy, State, decide};
-use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Expected, OfferMode};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Expected, Needs, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::Fact;
 use events_schema::job::JobSpec;
@@ -192,13 +192,21 @@ impl World {
 
     /// Publishes a fleet's need.
     pub fn demand(&mut self, fleet: &str, needed: u32) -> Vec<Fact> {
+        self.needs(fleet, Demand::Needed(needed).into())
+    }
+
+    /// Publishes what a fleet says of its needs.
+    pub fn needs(&mut self, fleet: &str, needs: Needs) -> Vec<Fact> {
         self.sequence += 1;
+        let Needs { demand, forecast, slo } = needs;
         let signal = DemandSignal {
             fleet: name(fleet, FleetId::parse),
             sequence: self.sequence,
             at: self.at,
-            demand: Demand::Needed(needed),
+            demand,
             trace: None,
+            forecast,
+            slo,
         };
         self.input(&Input::Demand(signal))
     }

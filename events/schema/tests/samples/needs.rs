@@ -1,0 +1,28 @@
+//! Samples of what a fleet says beside its need.
+
+use super::{Sample, fleet, sample};
+use events_schema::TimeMs;
+use events_schema::command::{Demand, DemandSignal, Foreseen, Slo};
+use events_schema::fact::Fact;
+
+/// A signal that says how many, and nothing beside it.
+pub fn signal() -> DemandSignal {
+    DemandSignal {
+        fleet: fleet(),
+        sequence: 1_770_000_000_001,
+        at: TimeMs(1_770_000_000_000),
+        demand: Demand::Needed(3),
+        trace: None,
+        forecast: None,
+        slo: None,
+    }
+}
+
+/// All of them; a signal as it is without any.
+pub fn all(signal: &DemandSignal) -> Vec<Sample> {
+    let foreseen = vec![Foreseen { in_ms: 900_000, slots: 4 }, Foreseen { in_ms: 3_600_000, slots: 2 }];
+    let (forecast, slo) = (Some(foreseen), Some(Slo { p99_ms: 310, limit_ms: 250 }));
+    let foresees = DemandSignal { forecast: forecast.clone(), slo, ..signal.clone() };
+    let accepted = Fact::DemandAccepted { fleet: fleet(), sequence: signal.sequence, needed: 3, forecast };
+    vec![sample("DemandSignal with forecast", &foresees), sample("Fact(foreseen)::DemandAccepted", &accepted)]
+}
