@@ -49,7 +49,7 @@ pub struct Costs {
     pub grow_ms: u64,
     /// MB of a replica, as executors say it; 0 if they do not.
     pub replica_mb: u64,
-    /// A checkpoint is written, while all stand still: one that is asked for because everybody has to go.
+    /// A whole replica is written by one member: a checkpoint that is asked for because everybody has to go, while all stand still.
     pub save_ms: u64,
     /// A checkpoint is read.
     pub restore_ms: u64,

@@ -439,8 +439,8 @@ impl World<'_> {
         }
         if self.state.is_parking(&self.jobs[job].id) {
             self.stop(job, Mode::Still);
-            let stamp = self.jobs[job].stamp;
-            self.queue.put(self.at.plus_ms(self.setup.costs.save_ms), Event::Saved { job, stamp });
+            let (stamp, save_ms) = (self.jobs[job].stamp, self.save_ms(job));
+            self.queue.put(self.at.plus_ms(save_ms), Event::Saved { job, stamp });
             return;
         }
         let from = self.jobs[job].training.as_ref().map(|training| Entry::Switch { from: training.generation });
@@ -462,6 +462,12 @@ impl World<'_> {
             self.stop(job, Mode::Still);
             self.activate(job, proposal, at);
         }
+    }
+
+    /// How long a job's members write its replica: each of them its part, at the same time.
+    fn save_ms(&self, job: usize) -> u64 {
+        let members = self.jobs[job].training.as_ref().map_or(1, |training| training.members.len().max(1));
+        self.setup.costs.save_ms.div_ceil(members as u64)
     }
 
     /// What was to be written down is: whoever was waited for may go. If nobody is to go any more, they go on.
