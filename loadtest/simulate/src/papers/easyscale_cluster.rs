@@ -56,6 +56,7 @@ pub const SCENARIO: Scenario = Scenario {
         },
     ],
     notes: &[
+        "jobs use 409 GPUs in the mean and not 459, of 515 that are idle: at some hours there are too few jobs for all of those. With a quarter more jobs it is 452, with twice as many 500; what starts and moves cost is next to nothing (408 without any). How many jobs there were is not printed",
         "utilization (62.1 % more) is left out: how busy a GPU is with what runs on it is not modelled",
         "362 preemptions are printed, of which it is not said what counts as one",
     ],
