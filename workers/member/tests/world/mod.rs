@@ -134,6 +134,8 @@ pub struct World {
     pub hosts: u32,
     pub completed: Option<Step>,
     pub dissolved: bool,
+    /// Whether somebody who held a replica was killed, and not let go: on its word, said before, another may leave with the last one.
+    pub killed_with_replica: bool,
     /// One in so many needed writes fails; 0 for none.
     pub store_fails: usize,
 }
@@ -172,6 +174,7 @@ impl World {
             hosts: 1 + (seed % 3) as u32,
             completed: None,
             dissolved: false,
+            killed_with_replica: false,
             store_fails: 0,
         }
     }
@@ -264,7 +267,13 @@ impl World {
         self.shells.values().filter_map(|s| s.member.session().membership()).max_by_key(|m| m.tag).cloned()
     }
 
+    /// Whatever it is at.
     pub fn kill(&mut self, peer: Peer) {
+        self.killed_with_replica |= self.shells.get(&peer).is_some_and(|s| s.member.session().holding().is_some());
+        self.end(peer);
+    }
+
+    fn end(&mut self, peer: Peer) {
         self.shells.remove(&peer);
         self.dials.retain(|(from, _)| *from != peer);
         let ended: Vec<(Peer, Peer)> = self.links.keys().filter(|l| l.0 == peer || l.1 == peer).copied().collect();
@@ -484,11 +493,13 @@ impl World {
             Out::Exit(exit) => {
                 assert_ne!(exit, Exit::NotSaved);
                 self.dissolved |= exit == Exit::NoReplica;
-                self.kill(me);
+                self.end(me);
                 if exit == Exit::LeftEarly {
                     self.left_early += 1;
                     let holds = self.shells.values().any(|other| other.member.session().holding().is_some());
-                    assert!(holds, "the last replica left with {me}");
+                    assert!(holds || self.killed_with_replica, "the last replica left with {me}");
+                    // A checkpoint is what is left.
+                    self.dissolved |= !holds;
                 }
             }
         }
