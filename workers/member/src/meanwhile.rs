@@ -178,6 +178,23 @@ mod tests {
         assert!(said(&out).iter().any(|message| announced(&message)), "{out:?}");
     }
 
+    /// Who was told that it stays leaves with its own replica, and would leave none behind.
+    #[test]
+    fn a_leader_that_said_that_it_stays_does_not_leave_with_that_step() {
+        let announced = |asked: bool| {
+            let mut leader = computing();
+            if asked {
+                assert_eq!(said(&leader.handle(at(1_100), says(Message::MayGo))), [&Message::Stays]);
+            }
+            leader.handle(at(1_200), proposal(2, Entry::Switch { from: Generation(1) }, 2, &[1]));
+            let out = leader.handle(at(1_300), done());
+            said(&out)
+                .iter()
+                .any(|message| matches!(message, Message::Contribution(said) if said.announcement.is_some()))
+        };
+        assert_eq!([false, true].map(announced), [true, false]);
+    }
+
     /// On a link that carries little more than steps make each gradient comes while the last unit of a step is computed. Heard of after that, a newcomer
     /// was a step behind at each boundary and came in four steps late, when patience with it was over.
     #[test]

@@ -59,6 +59,8 @@ pub(crate) struct Running {
     pub entered: Step,
     /// Newcomers that are sent the replica and what follows on it.
     pub followers: BTreeMap<Peer, Following>,
+    /// The last step in which this member said that it stays.
+    pub said_stays: Option<Step>,
 }
 
 /// What a running member is at.
@@ -475,6 +477,7 @@ impl Running {
             leaves: BTreeSet::new(),
             entered: step,
             followers: BTreeMap::new(),
+            said_stays: None,
         }
     }
 

@@ -122,6 +122,13 @@ impl Session {
     /// What the leader announces on its contribution to the step in flight. Park goes first, then a proposal that is ready, then consent.
     pub(crate) fn choose_announcement(&self, ready: Option<Generation>) -> Option<Announcement> {
         let Phase::Running(running) = &self.phase else { return None };
+        let announcement = self.wanted_announcement(running, ready);
+        // Who was told that this member stays has gone on that word, and would have left the last replica with it.
+        let leaves = |announcement: &Announcement| matches!(announcement, Announcement::Switch(membership) if !membership.has(self.config.me));
+        announcement.filter(|announcement| running.said_stays != Some(running.step) || !leaves(announcement))
+    }
+
+    fn wanted_announcement(&self, running: &Running, ready: Option<Generation>) -> Option<Announcement> {
         if self.park {
             return Some(Announcement::Park);
         }
