@@ -60,7 +60,10 @@ impl<W: Write + Send> Trainer<W> {
                 if let Some((members, ranks)) = self.log_membership() {
                     self.room = Room::default();
                     self.followed(ExecutorHop::Join)?;
-                    self.makers().provide(members, ranks);
+                    // Who begins with it takes what it uses as it goes.
+                    if self.steps_begun > 0 {
+                        self.makers().provide(members, ranks);
+                    }
                 }
                 self.steps_begun += 1;
                 if self.steps_begun.is_multiple_of(UNUSED_STEPS) {

@@ -51,16 +51,13 @@ impl Makers {
         })
     }
 
-    /// Has what a member of so many uses that hosts so many ranks, beside the first step of its membership.
+    /// Has what a member of so many that hosts so many ranks may lack, who was one of more or of fewer, beside the first step of its membership.
     pub fn provide(self, members: usize, ranks: usize) {
         if !self.elsewhere {
             beside(move || match members {
                 // The sum becomes the mean, which is held through the next step.
                 1 => self.gradients.reserve(gradients_of(ranks) + 1),
-                _ => {
-                    self.gradients.reserve(gradients_of(ranks));
-                    self.pieces.reserve(self.pieces_of_steps(members));
-                }
+                _ => self.pieces.reserve(self.pieces_of_steps(members)),
             });
         }
     }
