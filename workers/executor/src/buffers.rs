@@ -53,7 +53,7 @@ struct Home {
 struct Stock {
     /// The one that came back last is taken first, so those that nobody needs are at the beginning.
     free: Vec<Memory>,
-    /// The fewest that were free at once since [`Pool::empty_unused`].
+    /// The fewest that were free at once since [`Pool::unused`] was last asked.
     free_min: usize,
     /// Free ones without memory.
     empty: Vec<Segment>,
@@ -122,20 +122,26 @@ impl Pool {
         free.into_iter().map(|memory| Buffer { memory, home: Some(Arc::clone(&self.0)) }).collect()
     }
 
-    /// Bytes of those that were not in use at any time since [`empty_unused`](Self::empty_unused).
+    /// How many were not in use at any time since this was last asked, or was for the first time.
     #[must_use]
-    pub fn unused_bytes(&self) -> usize {
-        self.0.stock().free_min * self.0.elements * ELEMENT_LEN
+    pub fn unused(&self) -> usize {
+        let mut stock = self.0.stock();
+        let free = stock.free.len();
+        std::mem::replace(&mut stock.free_min, free).min(free)
     }
 
-    /// Gives the memory of those back to the system. Only for what no other process holds in memory of a device.
-    pub fn empty_unused(&self) {
+    /// Bytes of one.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> usize {
+        self.0.elements * ELEMENT_LEN
+    }
+
+    /// Gives the memory of so many that are free back to the system, of those that lay longest. Only for what no device knows by its pages.
+    pub fn empty(&self, buffers: usize) {
         let unused: Vec<Memory> = {
             let mut stock = self.0.stock();
-            let unused = stock.free_min.min(stock.free.len());
-            let unused = stock.free.drain(..unused).collect();
-            stock.free_min = stock.free.len();
-            unused
+            let unused = buffers.min(stock.free.len());
+            stock.free.drain(..unused).collect()
         };
         for memory in unused {
             // Memory of this process's own goes as it is dropped.
@@ -319,13 +325,13 @@ mod tests {
     fn what_nobody_used_has_no_memory_until_it_is_needed() {
         let pool = Pool::mapped(3);
         pool.reserve(3);
-        assert_eq!(pool.unused_bytes(), 0, "not yet looked at");
-        pool.empty_unused();
+        assert_eq!(pool.unused(), 0, "nobody knows what was before");
         for _ in 0..2 {
             drop(pool.take());
         }
-        assert_eq!(pool.unused_bytes(), 2 * 3 * ELEMENT_LEN);
-        pool.empty_unused();
+        let unused = pool.unused();
+        assert_eq!(unused, 2);
+        pool.empty(unused);
         let stock = |pool: &Pool| {
             let stock = pool.0.stock();
             (stock.free.len(), stock.empty.len())
@@ -334,9 +340,8 @@ mod tests {
         let taken = [pool.take(), pool.take(), pool.take()];
         assert_eq!((stock(&pool), pool.files().len()), ((0, 0), 3), "no new ones are made");
         drop(taken);
-        pool.empty_unused();
-        assert_eq!(stock(&pool), (3, 0), "all were in use");
-        pool.empty_unused();
+        assert_eq!([pool.unused(), pool.unused()], [0, 3], "all were in use, and none since");
+        pool.empty(9);
         pool.reserve(2);
         assert_eq!(stock(&pool), (2, 1));
     }

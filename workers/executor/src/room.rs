@@ -62,15 +62,15 @@ impl Makers {
         }
     }
 
-    /// Gives memory back to the system that was not used for [`UNUSED_STEPS`].
+    /// To be said every [`UNUSED_STEPS`]: gives memory back to the system that was not in use since the last time, beside everything else.
     pub fn empty_unused(self) {
-        let unused_bytes = self.gradients.unused_bytes() + self.pieces.unused_bytes();
         // What Python maps may be known to a device.
-        if !self.elsewhere && unused_bytes >= UNUSED_BYTES_MIN {
-            beside(move || {
-                self.gradients.empty_unused();
-                self.pieces.empty_unused();
-            });
+        if self.elsewhere {
+            return;
+        }
+        let unused = [self.gradients, self.pieces].map(|pool| (pool.unused(), pool));
+        if unused.iter().map(|(buffers, pool)| buffers * pool.buffer_bytes()).sum::<usize>() >= UNUSED_BYTES_MIN {
+            beside(move || unused.into_iter().for_each(|(buffers, pool)| pool.empty(buffers)));
         }
     }
 
@@ -171,6 +171,24 @@ mod tests {
         assert_eq!(free(&alone).0, 1, "its mean, while the next gradient is computed");
         assert!((100..132).contains(&free(&alone).1), "and what it sums in pieces from then on");
         assert_eq!((free(&one_of_four).0, free(&one_of_four).1 < 64), (0, true), "its part of the mean");
+    }
+
+    #[test]
+    fn what_nobody_used_between_two_looks_goes_back_unless_a_device_may_know_it() {
+        for elsewhere in [false, true] {
+            let makers =
+                Makers { gradients: Pool::mapped(UNUSED_BYTES_MIN / size_of::<f32>()), ..makers(2, elsewhere) };
+            makers.gradients.reserve(2);
+            makers.clone().empty_unused();
+            drop(makers.gradients.take());
+            assert_eq!(makers.gradients.files().len(), 2, "at the first look nobody knows what was used");
+            makers.clone().empty_unused();
+            // It is done on a thread of its own.
+            while !elsewhere && makers.gradients.files().len() > 1 {
+                std::thread::yield_now();
+            }
+            assert_eq!(makers.gradients.files().len(), if elsewhere { 2 } else { 1 });
+        }
     }
 
     #[test]
