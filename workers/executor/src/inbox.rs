@@ -17,7 +17,7 @@ use workers_member::{Bulk, LinkId};
 use workers_session::{CheckpointId, Envelope, Peer, ShardWritten};
 
 /// Events waiting at once; with a 256 KiB piece each they hold 32 MiB, or as much of their senders' memory.
-const EVENTS_MAX: usize = 128;
+pub const EVENTS_MAX: usize = 128;
 
 /// What happened.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 
 use crate::control::Agent;
 use crate::following::Following;
-use crate::inbox::Event;
+use crate::inbox::{EVENTS_MAX, Event};
 use crate::network::Network;
 use crate::stretch::Stretch;
 use crate::sums::Sums;
@@ -51,6 +51,11 @@ impl Events {
             }
             None => self.incoming.try_recv(),
         }
+    }
+
+    /// No more than so many are there now: what is kept, which has a bound in bytes, and an inbox that is full.
+    pub fn there_max(&self) -> usize {
+        self.kept.len() + EVENTS_MAX
     }
 
     /// The next one, when nothing is kept; none when the time is over.

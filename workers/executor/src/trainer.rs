@@ -64,9 +64,6 @@ pub enum TrainError {
     SendersGone,
 }
 
-/// More than peers and the agent say in a unit; others may go on saying things, and wait for its end.
-const HEARD_AT_ONCE_MAX: usize = 16_384;
-
 /// What an input of the machine holds besides names.
 pub(crate) type Input = In<Stretch>;
 
@@ -227,9 +224,9 @@ impl<W: Write + Send> Trainer<W> {
     }
 
     /// What came while a unit was computed: before its end, as it came, because with that the step is contributed, and what a leader knows then is announced.
-    /// The machine keeps it until it is told of the end.
+    /// The machine keeps it until it is told of the end, so no more is heard than was there.
     fn hear_what_came(&mut self) -> Result<(), TrainError> {
-        for _ in 0..HEARD_AT_ONCE_MAX {
+        for _ in 0..self.events.there_max() {
             let Ok(event) = self.events.try_next() else { break };
             self.on_event(event)?;
         }
