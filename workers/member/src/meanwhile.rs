@@ -195,6 +195,23 @@ mod tests {
         assert_eq!([false, true].map(announced), [true, false]);
     }
 
+    /// It has contributed, so the boundary may come without it, and it announced who stays there: itself, or both.
+    #[test]
+    fn who_has_contributed_goes_on_the_word_of_nobody_who_leaves_with_that_step() {
+        let goes = |alone: bool| {
+            let mut leader = computing();
+            leader.leave.unit = at(9_000);
+            if alone {
+                leader.handle(at(1_100), proposal(2, Entry::Switch { from: Generation(1) }, 2, &[0]));
+            }
+            leader.handle(at(1_200), In::Deadline(at(1_000)));
+            assert_eq!(said(&leader.handle(at(1_700), In::Wake)), [&Message::MayGo]);
+            leader.handle(at(1_800), done());
+            leader.handle(at(1_900), says(Message::Stays)).contains(&Out::Exit(Exit::LeftEarly))
+        };
+        assert_eq!([false, true].map(goes), [true, false]);
+    }
+
     /// On a link that carries little more than steps make each gradient comes while the last unit of a step is computed. Heard of after that, a newcomer
     /// was a step behind at each boundary and came in four steps late, when patience with it was over.
     #[test]
