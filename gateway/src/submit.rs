@@ -179,8 +179,7 @@ pub async fn demand(
     needed: u32,
 ) -> Result<SignalDecision, ApiError> {
     let (writing, trace) = writing(InputStream::Demand);
-    let Needs { demand, forecast, slo } = needs;
-    let signal = DemandSignal { fleet: fleet.clone(), sequence, at: wall_clock(), demand, trace, forecast, slo };
+    let signal = DemandSignal { trace, ..DemandSignal::new(fleet.clone(), sequence, wall_clock(), needs) };
     let question = Question::Signal { fleet: fleet.clone(), sequence, needed };
     match call(app, question, to_bytes(&signal), writing, Repeat::Freely).await? {
         Some(Answer::Taken) => Ok(SignalDecision::Accepted),

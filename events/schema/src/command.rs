@@ -308,6 +308,13 @@ pub const UTILIZATION_MILLI_MAX: u64 = 1_000 * NEEDED_MAX as u64;
 pub const TARGET_MILLI: std::ops::RangeInclusive<u64> = 50..=1_000;
 
 impl DemandSignal {
+    /// Of a fleet that says so much; nothing is known to have led to it.
+    #[must_use]
+    pub fn new(fleet: FleetId, sequence: u64, at: TimeMs, needs: impl Into<Needs>) -> Self {
+        let Needs { demand, forecast, slo } = needs.into();
+        Self { fleet, sequence, at, demand, trace: None, forecast, slo }
+    }
+
     /// Whether it may be given, by the rule of the doors. Asked where signals are decided; what stands in a log is read whatever it is.
     #[must_use]
     pub fn is_fit(&self) -> bool {

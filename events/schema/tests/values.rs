@@ -11,15 +11,7 @@ use events_schema::fact::Fact;
 use events_schema::{DatasetName, Digest, FleetId, ServerId, SlotId, TimeMs};
 
 fn signal(sequence: u64, demand: Demand) -> DemandSignal {
-    DemandSignal {
-        fleet: FleetId::parse("chat").unwrap(),
-        sequence,
-        at: TimeMs(1),
-        demand,
-        trace: None,
-        forecast: None,
-        slo: None,
-    }
+    DemandSignal::new(FleetId::parse("chat").unwrap(), sequence, TimeMs(1), demand)
 }
 
 fn registered(sample: SampleShape) -> Fact {

@@ -202,15 +202,7 @@ impl World {
     fn signal(&mut self, needed: u32) {
         self.signals += 1;
         let (fleet, sequence) = (FleetId::parse("f").unwrap(), self.signals.into());
-        self.input(&Input::Demand(DemandSignal {
-            fleet,
-            sequence,
-            at: self.at,
-            demand: Demand::Needed(needed),
-            trace: None,
-            forecast: None,
-            slo: None,
-        }));
+        self.input(&Input::Demand(DemandSignal::new(fleet, sequence, self.at, Demand::Needed(needed))));
     }
 
     fn seal(mut self) -> Self {

@@ -98,15 +98,7 @@ impl Cluster {
         self.signals += 1;
         let sequence = self.signals;
         let fleet = FleetId::parse(&format!("f{fleet}")).unwrap();
-        self.input(&Input::Demand(DemandSignal {
-            fleet,
-            sequence,
-            at: self.at,
-            demand: Demand::Needed(needed),
-            trace: None,
-            forecast: None,
-            slo: None,
-        }))
+        self.input(&Input::Demand(DemandSignal::new(fleet, sequence, self.at, Demand::Needed(needed))))
     }
 }
 
@@ -471,16 +463,8 @@ fn show_lending() {
 
 /// How long reclaims of 50 slots take that come in the midst of a plan, sorted: behind the plan, or instead of it. Not those that came when it was over.
 fn pressed(c: &Cluster, plan: Duration, interrupts: bool) -> Vec<Duration> {
-    let (fleet, demand, trace) = (FleetId::parse("f0").unwrap(), Demand::Needed(100), None);
-    let signal = Input::Demand(DemandSignal {
-        fleet,
-        sequence: c.signals + 1,
-        at: c.at,
-        demand,
-        trace,
-        forecast: None,
-        slo: None,
-    });
+    let (fleet, demand) = (FleetId::parse("f0").unwrap(), Demand::Needed(100));
+    let signal = Input::Demand(DemandSignal::new(fleet, c.signals + 1, c.at, demand));
     let reclaim = |round: usize| {
         let came = Arc::new(OnceLock::new());
         let seen = Arc::clone(&came);

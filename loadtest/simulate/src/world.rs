@@ -293,15 +293,7 @@ impl<'a> World<'a> {
     fn say_need(&mut self, fleet: usize, needed: u32, asked: u32) {
         self.sequence += 1;
         self.tally.fleets[fleet].needed = u64::from(needed);
-        let signal = DemandSignal {
-            fleet: self.fleets[fleet].clone(),
-            sequence: self.sequence,
-            at: self.at,
-            demand: Demand::Needed(asked),
-            trace: None,
-            forecast: None,
-            slo: None,
-        };
+        let signal = DemandSignal::new(self.fleets[fleet].clone(), self.sequence, self.at, Demand::Needed(asked));
         // What it is going to need follows from that, and no other fact says so.
         self.view_changed |=
             self.state.past(&signal.fleet).is_some_and(|past| past.forecasts(self.at).next().is_some());

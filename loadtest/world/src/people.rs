@@ -257,15 +257,7 @@ impl World {
             fleet.hands.clear();
         }
         (fleet.needed, fleet.open) = (needed, Some(fleet.sequence));
-        let signal = DemandSignal {
-            fleet: fleet_name(place),
-            sequence: fleet.sequence,
-            at,
-            demand: Demand::Needed(needed),
-            trace: None,
-            forecast: None,
-            slo: None,
-        };
+        let signal = DemandSignal::new(fleet_name(place), fleet.sequence, at, Demand::Needed(needed));
         self.ask(Wish::Signal { place, signal });
         true
     }

@@ -146,15 +146,7 @@ impl Log {
     }
 
     pub fn demand(&mut self, sequence: u64, needed: u32) {
-        let signal = DemandSignal {
-            fleet: fleet(),
-            sequence,
-            at: TimeMs(1),
-            demand: Demand::Needed(needed),
-            trace: None,
-            forecast: None,
-            slo: None,
-        };
+        let signal = DemandSignal::new(fleet(), sequence, TimeMs(1), Demand::Needed(needed));
         self.append(Stream::Demand, to_bytes(&signal));
     }
 

@@ -32,15 +32,7 @@ fn waits(brain: &Brain, id: &JobId) -> Option<WaitCause> {
 
 fn needs(brain: &mut Brain, sequence: u64, needed: u32) {
     let (fleet, demand) = (FleetId::parse("local").unwrap(), Demand::Needed(needed));
-    brain.tell(&Input::Demand(DemandSignal {
-        fleet,
-        sequence,
-        at: TimeMs(0),
-        demand,
-        trace: None,
-        forecast: None,
-        slo: None,
-    }));
+    brain.tell(&Input::Demand(DemandSignal::new(fleet, sequence, TimeMs(0), demand)));
 }
 
 #[test]

@@ -42,15 +42,12 @@ fn demand_that_falls_while_slots_are_on_their_way_is_not_forgotten() {
     world.demand("local", 0);
     world.run();
     assert_eq!(members(&world, &id).len(), 4);
-    let old = events_schema::command::DemandSignal {
-        fleet: FleetId::parse("local").unwrap(),
-        sequence: 1,
-        at: world.at,
-        demand: events_schema::command::Demand::Needed(4),
-        trace: None,
-        forecast: None,
-        slo: None,
-    };
+    let old = events_schema::command::DemandSignal::new(
+        FleetId::parse("local").unwrap(),
+        1,
+        world.at,
+        events_schema::command::Demand::Needed(4),
+    );
     assert!(world.input(&Input::Demand(old)).is_empty(), "an older signal is refused");
     calm(&world);
 }
@@ -305,7 +302,7 @@ fn what_no_door_lets_in_is_refused_or_without_effect_when_it_is_decided() {
 
     let signal = |sequence, demand| {
         let fleet = FleetId::parse("local").unwrap();
-        Input::Demand(DemandSignal { fleet, sequence, at: TimeMs(1), demand, trace: None, forecast: None, slo: None })
+        Input::Demand(DemandSignal::new(fleet, sequence, TimeMs(1), demand))
     };
     assert!(world.input(&signal(u64::MAX, Demand::Needed(4))).is_empty());
     assert!(world.input(&signal(50, Demand::Needed(u32::MAX))).is_empty());
@@ -440,15 +437,7 @@ fn fifo_gives_gangs_in_order_and_explains_the_queue() {
 fn a_repeated_need_is_not_undone_by_an_older_signal_that_comes_late() {
     let mut world = local(4);
     world.demand("local", 2);
-    let late = DemandSignal {
-        fleet: FleetId::parse("local").unwrap(),
-        sequence: 100,
-        at: world.at,
-        demand: Demand::Needed(0),
-        trace: None,
-        forecast: None,
-        slo: None,
-    };
+    let late = DemandSignal::new(FleetId::parse("local").unwrap(), 100, world.at, Demand::Needed(0));
     let repeated = DemandSignal { sequence: 101, demand: Demand::Needed(2), ..late.clone() };
     world.input(&Input::Demand(repeated));
     assert!(world.input(&Input::Demand(late)).is_empty());
@@ -498,15 +487,7 @@ fn what_waiting_jobs_wait_for_is_not_in_the_log() {
 #[test]
 fn what_an_input_means_and_what_is_planned_after_it_are_decided_apart() {
     let (mut world, _) = training();
-    let signal = DemandSignal {
-        fleet: FleetId::parse("local").unwrap(),
-        sequence: 9,
-        at: world.at,
-        demand: Demand::Needed(2),
-        trace: None,
-        forecast: None,
-        slo: None,
-    };
+    let signal = DemandSignal::new(FleetId::parse("local").unwrap(), 9, world.at, Demand::Needed(2));
     let input = Input::Demand(signal);
     let facts = decide_input(&world.state, world.at, &input, "any");
     assert!(has(&facts, |f| matches!(f, Fact::SlotReclaimed { .. })), "a reclaim needs no plan");

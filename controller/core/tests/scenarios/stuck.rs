@@ -44,15 +44,7 @@ impl Brain {
         let (fleet, slots) = (FleetId::parse("local").unwrap(), (0..slots).map(|index| slot("local", index)).collect());
         let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, 2_000);
         brain.command(Command::PutFleet { fleet: fleet.clone(), slots, offers, reclaim_deadline_ms });
-        brain.tell(&Input::Demand(DemandSignal {
-            fleet,
-            sequence: 1,
-            at: TimeMs(0),
-            demand: Demand::Needed(0),
-            trace: None,
-            forecast: None,
-            slo: None,
-        }));
+        brain.tell(&Input::Demand(DemandSignal::new(fleet, 1, TimeMs(0), Demand::Needed(0))));
         brain
     }
 

@@ -155,15 +155,7 @@ pub async fn lend_and_submit(controller: &Controller, log: &Arc<dyn EventLog>, s
 }
 
 pub async fn demand(log: &Arc<dyn EventLog>, sequence: u64, needed: u32) {
-    let signal = DemandSignal {
-        fleet: FleetId::parse("local").unwrap(),
-        sequence,
-        at: TimeMs(1),
-        demand: Demand::Needed(needed),
-        trace: None,
-        forecast: None,
-        slo: None,
-    };
+    let signal = DemandSignal::new(FleetId::parse("local").unwrap(), sequence, TimeMs(1), Demand::Needed(needed));
     log.append(Stream::Demand, CELL, to_bytes(&signal)).await.unwrap();
 }
 

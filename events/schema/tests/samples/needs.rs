@@ -7,15 +7,7 @@ use events_schema::fact::Fact;
 
 /// A signal that says how many, and nothing beside it.
 pub fn signal() -> DemandSignal {
-    DemandSignal {
-        fleet: fleet(),
-        sequence: 1_770_000_000_001,
-        at: TimeMs(1_770_000_000_000),
-        demand: Demand::Needed(3),
-        trace: None,
-        forecast: None,
-        slo: None,
-    }
+    DemandSignal::new(fleet(), 1_770_000_000_001, TimeMs(1_770_000_000_000), Demand::Needed(3))
 }
 
 /// All of them; a signal as it is without any.

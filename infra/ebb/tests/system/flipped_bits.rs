@@ -33,9 +33,9 @@ const BIT: u32 = 1 << 22;
 /// Longest stretch of memory that is looked through; an executor of so small a job has none as long.
 const STRETCH_BYTES_MAX: u64 = 1 << 28;
 
-fn document(members_min: u16, members_max: u16) -> Value {
+fn document(members_max: u16) -> Value {
     json!({
-        "name": "flipped", "model": {"kind": "mlp", "hidden": [64]}, "dataset": "digits", "workers": {"min": members_min, "max": members_max},
+        "name": "flipped", "model": {"kind": "mlp", "hidden": [64]}, "dataset": "digits", "workers": {"min": 2, "max": members_max},
         "batch_size": 16, "steps": STEPS, "seed": 7,
         // Decay would change what no sample moves.
         "optimizer": {"kind": "adamw", "learning_rate": 0.001, "weight_decay": 0},
@@ -152,6 +152,15 @@ async fn flip_in_one(system: &System, id: &str, members: u16, landmarks: &Landma
     Some(Flipped { executor, slot, checkpoint: trains.last_checkpoint.unwrap().step })
 }
 
+/// A job of two members at the least with a bit flipped in one of so many, and the digest of its model where none flips; none where the machine does not allow it.
+async fn flipped_job(system: &System, members: u16) -> Option<(String, String, Flipped)> {
+    let (client, document) = (system.client(), document(members));
+    let undisturbed = plain(&client, &system.service.ready().store_url, &document, u64::MAX).await;
+    let id = submit(&client, &document, "flipped").await;
+    let flipped = flip_in_one(system, &id, members, &Landmarks::new(&document, &undisturbed)).await?;
+    Some((id, undisturbed.model_digest.to_string(), flipped))
+}
+
 /// Waits until it is said that replicas differed, whose and on which slots; the step from which the job went on is not one that they had gone wrong by.
 async fn assert_found(system: &System, id: &str, flipped: &Flipped, blamed: [Vec<&String>; 2]) {
     let told = until_told(system, id, "generation.replicas_differed.v1", 1).await.remove(0);
@@ -172,11 +181,8 @@ async fn quarantined(system: &System) -> Vec<(String, String)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_whose_bit_flips_is_named_its_slot_is_not_used_and_the_model_is_the_same() {
     let system = System::start(3).await;
-    let (client, document) = (system.client(), document(2, 3));
-    let undisturbed = plain(&client, &system.service.ready().store_url, &document, u64::MAX).await;
-    let id = submit(&client, &document, "flipped").await;
-    let landmarks = Landmarks::new(&document, &undisturbed);
-    let Some(flipped) = flip_in_one(&system, &id, 3, &landmarks).await else { return };
+    let Some((id, expected, flipped)) = flipped_job(&system, 3).await else { return };
+    let client = system.client();
 
     assert_found(&system, &id, &flipped, [vec![&flipped.executor], vec![&flipped.slot]]).await;
     let two = |j: &Job| j.is_over() || j.progress.is_some_and(|p| p.members == 2);
@@ -189,22 +195,18 @@ async fn a_member_whose_bit_flips_is_named_its_slot_is_not_used_and_the_model_is
     until_quarantined(&system, 0).await;
     demand(&system, 0).await;
 
-    assert_eq!(finished(&client, &id).await, undisturbed.model_digest.to_string());
+    assert_eq!(finished(&system.client(), &id).await, expected);
     assert_only_once(&system, &id).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_members_that_differ_nobody_is_blamed_and_the_model_is_the_same() {
     let system = System::start(2).await;
-    let (client, document) = (system.client(), document(2, 2));
-    let undisturbed = plain(&client, &system.service.ready().store_url, &document, u64::MAX).await;
-    let id = submit(&client, &document, "flipped").await;
-    let landmarks = Landmarks::new(&document, &undisturbed);
-    let Some(flipped) = flip_in_one(&system, &id, 2, &landmarks).await else { return };
+    let Some((id, expected, flipped)) = flipped_job(&system, 2).await else { return };
 
     assert_found(&system, &id, &flipped, [vec![], vec![]]).await;
     assert_eq!(quarantined(&system).await, []);
-    assert_eq!(finished(&client, &id).await, undisturbed.model_digest.to_string());
+    assert_eq!(finished(&system.client(), &id).await, expected);
     assert_only_once(&system, &id).await;
 }
 

@@ -198,16 +198,7 @@ impl World {
     /// Publishes what a fleet says of its needs.
     pub fn needs(&mut self, fleet: &str, needs: Needs) -> Vec<Fact> {
         self.sequence += 1;
-        let Needs { demand, forecast, slo } = needs;
-        let signal = DemandSignal {
-            fleet: name(fleet, FleetId::parse),
-            sequence: self.sequence,
-            at: self.at,
-            demand,
-            trace: None,
-            forecast,
-            slo,
-        };
+        let signal = DemandSignal::new(name(fleet, FleetId::parse), self.sequence, self.at, needs);
         self.input(&Input::Demand(signal))
     }
 
