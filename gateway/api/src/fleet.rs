@@ -263,7 +263,6 @@ pub struct PublishDemand {
 
 /// From some time on a fleet is going to need so many slots, until the next such time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
 pub struct DemandAhead {
     /// So long after the signal counts; each is later than the one before.
     #[schemars(range(min = 1, max = 604_800_000))]
@@ -275,7 +274,6 @@ pub struct DemandAhead {
 
 /// How long a fleet's own requests take.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
 pub struct DemandSlo {
     /// What 99 of 100 take at most now.
     #[schemars(range(max = 86_400_000))]

@@ -330,7 +330,7 @@ async fn methods_that_are_legal_stand_in_allow() {
 
 /// Any JSON, often with the names of real fields.
 fn any_json() -> impl Strategy<Value = Value> {
-    const NAMES: [&str; 24] = [
+    const NAMES: [&str; 29] = [
         "name",
         "model",
         "kind",
@@ -351,6 +351,11 @@ fn any_json() -> impl Strategy<Value = Value> {
         "needed",
         "utilization",
         "target",
+        "forecast",
+        "in_ms",
+        "slo",
+        "p99_ms",
+        "limit_ms",
         "uris",
         "sample",
         "metadata_key",

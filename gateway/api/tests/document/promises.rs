@@ -290,7 +290,8 @@ fn what_was_published_stays() {
     // A field of an object that is new itself, and may be left out, is asked of nobody who leaves it out.
     let of_new_option = |line: &str| {
         let path = line.split(' ').next().unwrap_or_default();
-        let holders = path.match_indices('.').map(|(end, _)| &path[..end]);
+        // Items of a list are there where the list is.
+        let holders = path.match_indices('.').map(|(end, _)| path[..end].trim_end_matches("[]"));
         let stands = |lines: &BTreeSet<String>, holder: &str, presence: &str| {
             lines.iter().any(|line| line.starts_with(&format!("{holder} ")) && line.ends_with(presence))
         };

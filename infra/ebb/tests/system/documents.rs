@@ -228,6 +228,7 @@ async fn the_document_of_the_api_runs_as_it_stands() {
             fill_in: &[("?type", "?from=0-0&type")],
             says: &["event: dev.ebb.slot.returned.v1"],
         },
+        Known { block: "\"forecast\": [{\"in_ms\": 900000", says: &["\"needed\":1"], ..NOTHING },
         Known {
             block: "/v1/take-back",
             fill_in: &[("./ebb-data", &data), ("127.0.0.1:PORT", &agent)],
