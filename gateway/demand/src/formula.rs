@@ -1,6 +1,6 @@
 //! From metrics to slots. Each formula is stated once, computed as stated, and shown with its numbers.
 //!
-//! All of them come to a load in slots' work, and the need is ⌈load ÷ target⌉ + spare.
+//! All of them come to a load in slots' work, and the need is ⌈load ÷ target⌉ + spare; or all slots, while requests take longer than they may.
 
 use crate::answer::Sample;
 use std::fmt::Write;
@@ -33,7 +33,12 @@ pub struct Formula {
     pub window_s: u32,
     /// Slots beyond what the load needs.
     pub spare: u32,
+    /// What 99 of 100 requests may take at most, if that is looked at; not of [`Source::Dcgm`], which knows of no requests.
+    pub p99_limit_ms: Option<u64>,
 }
+
+/// A need of all slots, however many there are.
+pub const ALL_SLOTS: u32 = u32::MAX;
 
 /// One number that a formula wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +88,33 @@ impl Formula {
     /// What it wants to know, in the order of [`Self::need`].
     #[must_use]
     pub fn inputs(&self) -> Vec<Input> {
+        let mut inputs = self.load_inputs();
+        inputs.extend(self.p99_limit_ms.and_then(|_| self.p99_input()));
+        inputs
+    }
+
+    /// How long 99 of 100 requests take, in seconds.
+    fn p99_input(&self) -> Option<Input> {
+        let (name, required, selector) = ("p99", false, &self.selector);
+        match self.source {
+            Source::Vllm => {
+                let series = format!("vllm:time_to_first_token_seconds_bucket{{{selector}}}");
+                // Without requests there is no p99, and `> 0` makes of NaN no sample.
+                let rates = format!("sum by (le) (rate({series}[{}s]))", self.window_s);
+                let query = format!("histogram_quantile(0.99, {rates}) > 0");
+                Some(Input { name, query, oldest: format!("min(timestamp({series}))"), required })
+            }
+            Source::Triton => {
+                let and = if selector.is_empty() { "" } else { "," };
+                let series = format!("nv_inference_request_summary_us{{{selector}{and}quantile=\"0.99\"}}");
+                let query = format!("max({series}) / 1e6 > 0");
+                Some(Input { name, query, oldest: format!("min(timestamp({series}))"), required })
+            }
+            Source::Dcgm => None,
+        }
+    }
+
+    fn load_inputs(&self) -> Vec<Input> {
         let of = |metric: &str| format!("{metric}{{{}}}", self.selector);
         let gauge = |name, metrics: &[&str], required| {
             let series: Vec<String> = metrics.iter().map(|metric| of(metric)).collect();
@@ -144,18 +176,30 @@ impl Formula {
         }
     }
 
-    /// The need in slots; `None` if a required input is missing.
+    /// How long 99 of 100 requests take, in seconds, if that is longer than they may.
+    #[must_use]
+    pub fn too_slow_s(&self, readings: &[Option<Reading>]) -> Option<f64> {
+        let limit_ms = self.p99_limit_ms?;
+        let place = self.inputs().iter().position(|input| input.name == "p99")?;
+        let p99_s = readings.get(place).copied().flatten()?.value;
+        (p99_s * 1e3 > limit_ms as f64).then_some(p99_s)
+    }
+
+    /// The need in slots, or [`ALL_SLOTS`]; `None` if a required input is missing.
     #[must_use]
     pub fn need(&self, readings: &[Option<Reading>]) -> Option<u32> {
         let missing = self.inputs().iter().zip(readings).any(|(input, reading)| input.required && reading.is_none());
         if missing || readings.is_empty() {
             return None;
         }
+        if self.too_slow_s(readings).is_some() {
+            return Some(ALL_SLOTS);
+        }
         /// So close above a whole number, it is that number: sums of floats are not exact.
         const SLACK: f64 = 1e-9;
         // A float becomes the nearest integer there is; the service counts no more than the fleet's slots.
         let slots = (self.load(readings) / self.target - SLACK).ceil().max(0.0) as u32;
-        Some(slots.saturating_add(self.spare))
+        Some(slots.saturating_add(self.spare).min(ALL_SLOTS - 1))
     }
 
     /// How old the oldest sample of all is.
@@ -181,6 +225,14 @@ impl Formula {
             let _ = writeln!(text, "           requests-per-slot {}", self.requests_per_slot);
         }
         match self.need(readings) {
+            Some(ALL_SLOTS) => {
+                let (p99_s, limit_ms) =
+                    (self.too_slow_s(readings).unwrap_or_default(), self.p99_limit_ms.unwrap_or_default());
+                let _ = writeln!(
+                    text,
+                    "need       all its slots: 99 of 100 requests take {p99_s:.3} s, and may take {limit_ms} ms"
+                );
+            }
             Some(need) => {
                 let spare = if self.spare > 0 { format!(" + {} spare", self.spare) } else { String::new() };
                 let _ =
@@ -206,6 +258,7 @@ mod tests {
             target: 0.8,
             window_s: 60,
             spare: 0,
+            p99_limit_ms: None,
         }
     }
 
@@ -243,10 +296,27 @@ mod tests {
     #[test]
     fn queries_select_the_fleets_own_series() {
         for source in [Source::Vllm, Source::Triton, Source::Dcgm] {
-            for input in formula(source).inputs() {
-                assert!(input.query.contains("{job=\"chat\"}") && input.oldest.contains("min(timestamp("), "{input:?}");
+            for input in (Formula { p99_limit_ms: Some(250), ..formula(source) }).inputs() {
+                assert!(input.query.contains("{job=\"chat\"") && input.oldest.contains("min(timestamp("), "{input:?}");
             }
         }
+    }
+
+    #[test]
+    fn requests_that_take_too_long_need_all_slots_and_nothing_known_of_them_changes_nothing() {
+        let limited = |source| Formula { p99_limit_ms: Some(250), ..formula(source) };
+        let need = |source, values: &[f64]| limited(source).need(&readings(values));
+        assert_eq!(need(Source::Vllm, &[12.0, 4.0, 0.1, 0.25]), Some(3), "as long as they may");
+        assert_eq!(need(Source::Vllm, &[12.0, 4.0, 0.1, 0.251]), Some(ALL_SLOTS));
+        assert_eq!(need(Source::Triton, &[6.4, 0.0, 3.0]), Some(ALL_SLOTS));
+        assert_eq!(need(Source::Dcgm, &[1.7]), Some(3), "devices know of no requests");
+        let mut idle = readings(&[12.0, 4.0, 0.1]);
+        idle.push(None);
+        assert_eq!(limited(Source::Vllm).need(&idle), Some(3));
+        // A load beyond counting is no wish for all.
+        assert_ne!(formula(Source::Dcgm).need(&readings(&[1e12])), Some(ALL_SLOTS));
+        let told = limited(Source::Vllm).explained(&readings(&[12.0, 4.0, 0.1, 0.31]));
+        assert!(told.contains("all its slots: 99 of 100 requests take 0.310 s, and may take 250 ms"), "{told}");
     }
 
     /// The time of `a or b` is that of its evaluation, so that a cache that nobody had scraped for minutes looked fresh.

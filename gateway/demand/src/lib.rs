@@ -10,4 +10,4 @@ mod formula;
 
 pub use answer::{AnswerError, Sample, sample};
 pub use follower::{FleetView, Follower, OnSilence, Settings, Standing, Step, Wish};
-pub use formula::{Formula, Input, Reading, Source};
+pub use formula::{ALL_SLOTS, Formula, Input, Reading, Source};

@@ -10,7 +10,7 @@ use events_schema::{FleetId, TimeMs};
 use gateway_api::PublishDemand;
 use gateway_client::Client;
 use gateway_demand::{
-    FleetView, Follower, Formula, Input, OnSilence, Reading, Settings, Source, Standing, Step, Wish, sample,
+    ALL_SLOTS, FleetView, Follower, Formula, Input, OnSilence, Reading, Settings, Source, Standing, Step, Wish, sample,
 };
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -26,6 +26,7 @@ pub const HELP: &str = "\
 Examples:
   ebb demand follow chat --prometheus http://127.0.0.1:9090 --metrics vllm --requests-per-slot 16 --explain
   ebb demand follow chat --prometheus http://127.0.0.1:9090 --metrics vllm --requests-per-slot 16
+  ebb demand follow chat --prometheus http://127.0.0.1:9090 --metrics vllm --requests-per-slot 16 --p99-limit 500ms
   ebb demand follow vision --prometheus http://127.0.0.1:9090 --metrics dcgm --selector 'namespace=\"vision\"' --target 0.7
 
 The need rises at once, and falls once nothing higher was read for --fall-after. While nothing is known for longer than --lifetime,
@@ -57,6 +58,9 @@ pub struct FollowArgs {
     /// Slots beyond what the load needs.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub spare: u32,
+    /// What 99 of 100 requests may take; while they take longer, all its slots are needed. Of vllm (to the first token) and triton
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub p99_limit: Option<Duration>,
     /// Over how long the rates of counters are taken: four scrapes or more.
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = seconds)]
     pub window: Duration,
@@ -108,6 +112,10 @@ fn above_zero(text: &str) -> Result<f64, String> {
     number(text).ok().filter(|n| *n > 0.0).ok_or_else(|| "expected a number above 0".to_owned())
 }
 
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn share(text: &str) -> Result<f64, String> {
     number(text)
         .ok()
@@ -146,11 +154,11 @@ impl FollowArgs {
             target: self.target,
             window_s: u32::try_from(self.window.as_secs()).unwrap_or(u32::MAX),
             spare: self.spare,
+            p99_limit_ms: self.p99_limit.map(ms),
         }
     }
 
     fn settings(&self) -> Settings {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let on_silence = match self.on_silence {
             Silence::Paced => OnSilence::Paced { every_ms: ms(self.return_every) },
             Silence::AtOnce => OnSilence::AtOnce,
@@ -162,6 +170,11 @@ impl FollowArgs {
 /// Follows until a signal comes, or shows once what it would do.
 pub async fn follow(client: &Client, output: Output, args: &FollowArgs) -> Result<(), Failure> {
     let prometheus = Prometheus::new(&args.prometheus)?;
+    if args.p99_limit.is_some() && args.metrics == Metrics::Dcgm {
+        let what =
+            "--p99-limit is of no use with --metrics dcgm, which knows of no requests; say it with vllm or triton";
+        return Err(Failure::Usage(what.to_owned()));
+    }
     if args.explain {
         return explain(client, &prometheus, output, args).await;
     }
@@ -194,7 +207,7 @@ async fn explain(client: &Client, prometheus: &Prometheus, output: Output, args:
         advise(prometheus.no_series(&formula));
     }
     let fleet = fleet(client, &args.fleet).await?;
-    let need = formula.need(&readings);
+    let need = formula.need(&readings).map(|need| if need == ALL_SLOTS { fleet.slots } else { need });
     let stale = Formula::age_ms(&readings) > args.settings().lifetime_ms;
     if output == Output::Json {
         let inputs: Vec<Value> = formula
@@ -203,7 +216,7 @@ async fn explain(client: &Client, prometheus: &Prometheus, output: Output, args:
             .zip(&readings)
             .map(|(input, reading)| json!({"name": input.name, "query": input.query, "value": reading.map(|r| r.value), "age_ms": reading.map(|r| r.age_ms)}))
             .collect();
-        let explained = json!({"fleet": args.fleet, "metrics": formula.source.name(), "inputs": inputs, "load": formula.load(&readings), "formula": formula.stated(), "target": formula.target, "spare": formula.spare, "need": need, "stale": stale, "slots": fleet.slots, "counts": fleet.needed});
+        let explained = json!({"fleet": args.fleet, "metrics": formula.source.name(), "inputs": inputs, "load": formula.load(&readings), "formula": formula.stated(), "target": formula.target, "spare": formula.spare, "need": need, "too_slow": formula.too_slow_s(&readings).is_some(), "stale": stale, "slots": fleet.slots, "counts": fleet.needed});
         crate::output::json(&explained);
         return Ok(());
     }

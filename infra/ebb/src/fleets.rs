@@ -7,10 +7,11 @@ use crate::output::{Output, json, line, pairs, table};
 use crate::wire::{Fleet, Slot, words};
 use events_schema::{FleetId, ServerId};
 use gateway_api::{
-    DeclareFleet, FleetForecast, NameSlots, Offers, PublishDemand, RecallFleet, ServerSlots, SlotsOfServer,
+    DeclareFleet, DemandSlo, FleetForecast, NameSlots, Offers, PublishDemand, RecallFleet, ServerSlots, SlotsOfServer,
 };
 use gateway_client::{Answer, Client, WantedSlots};
 use serde_json::json;
+use std::time::Duration;
 
 /// Characters of a numeric class in a table.
 const CLASS_SHOWN: usize = 12;
@@ -124,9 +125,15 @@ pub async fn demand(client: &Client, output: Output, args: &DemandArgs) -> Resul
         return demand_follow::follow(client, output, args).await;
     }
     let fleet = args.fleet.as_ref().ok_or_else(|| Failure::Usage("a fleet is missing".to_owned()))?;
-    let demand = match (args.needed, args.utilization) {
-        (Some(needed), _) => PublishDemand::needed(needed),
-        (None, utilization) => PublishDemand { utilization, target: Some(args.target), ..PublishDemand::default() },
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let slo = args.p99.zip(args.p99_limit).map(|(p99, limit)| DemandSlo { p99_ms: ms(p99), limit_ms: ms(limit) });
+    let demand = PublishDemand {
+        needed: args.needed,
+        utilization: args.utilization,
+        target: args.utilization.map(|_| args.target),
+        forecast: args.forecast.clone(),
+        slo,
+        ..PublishDemand::default()
     };
     let answer = client.demand(fleet.as_str(), &demand).await?;
     match output {

@@ -3,6 +3,7 @@
 use super::{duration, finite_f64};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use events_schema::{FleetId, ServerId, SlotId};
+use gateway_api::DemandAhead;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -87,7 +88,7 @@ pub struct SlotsArgs {
 pub enum DemandCommand {
     /// Keep saying it, from the metrics that Prometheus has of the fleet's servers
     #[command(after_help = crate::demand_follow::HELP)]
-    Follow(crate::demand_follow::FollowArgs),
+    Follow(Box<crate::demand_follow::FollowArgs>),
 }
 
 /// Arguments of `ebb demand`.
@@ -117,6 +118,22 @@ pub struct DemandArgs {
     /// Wanted utilization of one slot.
     #[arg(long, value_name = "T", default_value_t = 0.8, requires = "utilization", value_parser = finite_f64, allow_negative_numbers = true)]
     pub target: f64,
+    /// It is going to need so many in so long, until the next such time; again for each, in order
+    #[arg(long, value_name = "TIME=N", value_parser = ahead)]
+    pub forecast: Vec<DemandAhead>,
+    /// What 99 of 100 of its requests take now; while that is longer than they may, all its slots go back
+    #[arg(long, value_name = "TIME", requires = "p99_limit", value_parser = duration)]
+    pub p99: Option<Duration>,
+    /// What they may take.
+    #[arg(long, value_name = "TIME", requires = "p99", value_parser = duration)]
+    pub p99_limit: Option<Duration>,
+}
+
+fn ahead(text: &str) -> Result<DemandAhead, String> {
+    let expected = || format!("`{text}`: expected in how long it needs how many slots, for example 15m=4");
+    let (time, needed) = text.split_once('=').ok_or_else(expected)?;
+    let in_ms = u64::try_from(duration(time)?.as_millis()).map_err(|_| expected())?;
+    Ok(DemandAhead { in_ms, needed: needed.parse().map_err(|_| expected())? })
 }
 
 /// Arguments of `ebb fleet recall`.
@@ -208,6 +225,8 @@ const DEMAND_HELP: &str = "\
 Examples:
   ebb demand local --needed 3              the fleet takes 3 of its slots, lends the rest
   ebb demand local --utilization 1.7       1.7 slots' worth of work at 0.8 each: 3 slots
+  ebb demand chat --needed 1 --forecast 15m=4 --forecast 1h=2
+  ebb demand chat --needed 1 --p99 310ms --p99-limit 250ms
   ebb demand follow chat --prometheus http://127.0.0.1:9090 --metrics vllm --requests-per-slot 16";
 
 const TAKE_BACK_HELP: &str = "\

@@ -129,7 +129,7 @@ async fn the_need_follows_the_metrics_and_silence_lends_nothing() {
 async fn triton_and_dcgm_are_read_from_a_real_prometheus() {
     let system = System::start(4).await;
     let exporter = Exporter::start("").await;
-    exporter.says("# TYPE DCGM_FI_DEV_GPU_UTIL gauge\nDCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 90\nDCGM_FI_DEV_GPU_UTIL{gpu=\"1\"} 70\n# TYPE nv_inference_compute_infer_duration_us counter\nnv_inference_compute_infer_duration_us{model=\"m\"} 5000000\n# TYPE nv_inference_pending_request_count gauge\nnv_inference_pending_request_count{model=\"m\"} 6\n");
+    exporter.says("# TYPE DCGM_FI_DEV_GPU_UTIL gauge\nDCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 90\nDCGM_FI_DEV_GPU_UTIL{gpu=\"1\"} 70\n# TYPE nv_inference_compute_infer_duration_us counter\nnv_inference_compute_infer_duration_us{model=\"m\"} 5000000\n# TYPE nv_inference_pending_request_count gauge\nnv_inference_pending_request_count{model=\"m\"} 6\n# TYPE nv_inference_request_summary_us summary\nnv_inference_request_summary_us{model=\"m\",quantile=\"0.99\"} 310000\n");
     let folder = tempfile::tempdir().unwrap();
     let (_server, url) = scraping(folder.path(), &exporter).await;
     let dcgm = explained(&system, &["--prometheus", &url, "--metrics", "dcgm"]).await;
@@ -144,6 +144,19 @@ async fn triton_and_dcgm_are_read_from_a_real_prometheus() {
         (&json!(2.0), &json!(3)),
         "a counter that stands still executes nothing: {triton:#}"
     );
+
+    let limited =
+        |limit| ["--prometheus", &url, "--metrics", "triton", "--requests-per-slot", "3", "--p99-limit", limit];
+    let slow = explained(&system, &limited("309ms")).await;
+    assert_eq!((&slow["too_slow"], &slow["need"]), (&json!(true), &json!(4)), "all slots: {slow:#}");
+    let fast = explained(&system, &limited("310ms")).await;
+    assert_eq!((&fast["too_slow"], &fast["need"]), (&json!(false), &json!(3)), "{fast:#}");
+    // Nobody asked anything, and of nothing there is no p99.
+    exporter.says(&(vllm(6, 2) + "# TYPE vllm:time_to_first_token_seconds histogram\nvllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.1\"} 4\nvllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 9\nvllm:time_to_first_token_seconds_sum{model_name=\"m\"} 3\nvllm:time_to_first_token_seconds_count{model_name=\"m\"} 9\n"));
+    let vllm = ["--prometheus", &url, "--metrics", "vllm", "--requests-per-slot", "4", "--p99-limit", "1ms"];
+    let idle = explained(&system, &vllm).await;
+    let p99 = idle["inputs"].as_array().unwrap().last().unwrap();
+    assert_eq!((&p99["name"], &p99["value"], &idle["need"]), (&json!("p99"), &Value::Null, &json!(3)), "{idle:#}");
 
     // What is not there, and what is no Prometheus, says so.
     let output = system

@@ -321,6 +321,7 @@ async fn the_documents_of_events_and_demand_run_on_kafka_as_they_stand() {
             says: &["vllm:num_requests_running", "local needs 2 slots (less is needed now"],
             ..NOTHING
         },
+        Known { block: "--forecast 15m=4", says: &["local needs 2 of its slots"], ..NOTHING },
     ];
     let path = format!("{tools}:{}", std::env::var("PATH").unwrap());
     let program = Path::new(EBB).parent().unwrap().display().to_string();

@@ -1,7 +1,7 @@
 //! What a fleet says of what it is going to need, and of how long its own requests take.
 
 use crate::support::{LOOK_EVERY, System, WAIT_MAX};
-use gateway_api::{DemandAhead, DemandSlo, Fleet, PublishDemand};
+use gateway_api::{DemandSlo, Fleet, PublishDemand};
 use gateway_client::Events;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -35,9 +35,8 @@ async fn slots_go_back_for_what_a_fleet_foresees_and_for_requests_that_take_too_
     let client = system.client();
     fleet(&system, "lent", |fleet| own(fleet) == 0).await;
     // Nothing is known of its past yet.
-    let forecast = vec![DemandAhead { in_ms: 2_000, needed: 1 }, DemandAhead { in_ms: 7_200_000, needed: 3 }];
-    let says = PublishDemand { forecast, ..PublishDemand::needed(0) };
-    assert_eq!(client.demand("local", &says).await.unwrap().needed, 0);
+    let says = ["demand", "local", "--needed", "0", "--forecast", "2s=1", "--forecast", "2h=3"];
+    assert_eq!(system.ebb_json(&says).await["needed"], 0);
     let shown = fleet(&system, "given one back", |fleet| own(fleet) == 1).await;
     assert_eq!(causes(&system).await, [json!("forecast")]);
     assert!(shown.forecast.iter().all(|of| of.declared && (of.p50, of.p90) == (1, 1)), "{shown:?}");
@@ -50,8 +49,8 @@ async fn slots_go_back_for_what_a_fleet_foresees_and_for_requests_that_take_too_
     assert_eq!(shown.forecast, []);
 
     // All of them, whatever it needs otherwise.
-    let slow = PublishDemand { slo: Some(DemandSlo { p99_ms: 501, limit_ms: 500 }), ..PublishDemand::needed(0) };
-    assert_eq!(client.demand("local", &slow).await.unwrap().needed, 3);
+    let says = ["demand", "local", "--needed", "0", "--p99", "501ms", "--p99-limit", "500ms"];
+    assert_eq!(system.ebb_json(&says).await["needed"], 3);
     fleet(&system, "back", |fleet| own(fleet) == 3).await;
     let fast = PublishDemand { slo: Some(DemandSlo { p99_ms: 500, limit_ms: 500 }), ..PublishDemand::needed(0) };
     assert_eq!(client.demand("local", &fast).await.unwrap().needed, 0);
