@@ -1,13 +1,14 @@
 //! Who asks for things: users with jobs, fleets with slots. Whoever gets no clear answer asks again under the same number, as `docs/http.md` tells
 //! clients to.
 
+use crate::random::Random;
 use crate::schedule::{JobSetup, Place, Schedule, Setup};
 use crate::time::At;
 use crate::world::{Event, Input, Pid, World};
 use controller_core::state::SlotState;
 use controller_core::watch::UNIT_STALL_MS_MIN;
 use events_schema::batch::{InputStream, to_bytes};
-use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode, Recall};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Foreseen, Needs, OfferMode, Recall};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::job::JobSpec;
 use events_schema::{CommandId, DatasetName, Digest, FleetId, GUEST_INDEX_MIN, JobId, SlotId, TenantId};
@@ -20,6 +21,10 @@ use workers_agent_core::{Answer, In};
 const ASK_AGAIN_US: u64 = 500_000;
 /// A direct take-back has to be answered so long after its deadline.
 pub const TAKE_BACK_GRACE_MS: u64 = 2_000;
+
+/// Fleets say of so many times at most what they are going to need, and from one to the next passes so long at most.
+const FORESEEN_EACH_MAX: u64 = 4;
+const FORESEEN_EACH_MS: u64 = 30_000;
 
 /// What somebody wants.
 #[derive(Debug, Clone)]
@@ -52,6 +57,19 @@ pub struct Fleet {
     pub hands: BTreeSet<u16>,
     /// Whether no signal has followed its last declaration.
     redeclared: bool,
+    /// Whether its last signal said what it is going to need.
+    foresees: bool,
+}
+
+/// What a fleet says with a signal of what it is going to need: anything, within the time of a run as a rule.
+fn foreseen(place: Place, sequence: u64, slots: u64) -> Vec<Foreseen> {
+    let mut random = Random::new((sequence << 8) ^ u64::from(place));
+    let mut in_ms = 0;
+    let mut next = |_| {
+        in_ms += random.between(1, FORESEEN_EACH_MS);
+        Foreseen { in_ms, slots: random.below(slots + 1) as u32 }
+    };
+    (0..1 + sequence % FORESEEN_EACH_MAX).map(&mut next).collect()
 }
 
 /// What a fleet's command does with its slots.
@@ -225,6 +243,10 @@ impl World {
             Command::PutFleet { .. } => Order::Declares,
             _ => Order::Takes,
         };
+        let overtakes =
+            self.people.fleets.get_mut(&place).filter(|fleet| order == Order::Declares && fleet.open.is_some());
+        // Its signal may count after its declaration, and then lends all that is not needed.
+        overtakes.into_iter().for_each(|fleet| fleet.hands.clear());
         self.people.open.insert(self.next_command(), (place, order));
         self.command(command);
     }
@@ -249,6 +271,9 @@ impl World {
     pub fn demand(&mut self, place: Place, needed: u32) -> bool {
         let at = self.control_clock().wall(self.now());
         let waits = self.people.asked.values().any(|asked| asked.place == place);
+        // What is said of the time after the healing would keep slots from jobs that are promised to go on.
+        let foresees = self.schedule.setup.foresees && self.healed_at.is_none();
+        let slots = self.slots_at(place).len() as u64;
         let Some(fleet) = self.people.fleets.get_mut(&place).filter(|_| !waits) else { return false };
         fleet.sequence += 1;
         let declares = self.people.open.values().any(|open| *open == (place, Order::Declares));
@@ -256,8 +281,11 @@ impl World {
         if needed < fleet.needed || redeclared {
             fleet.hands.clear();
         }
+        let forecast = foresees.then(|| foreseen(place, fleet.sequence, slots));
+        fleet.foresees = forecast.is_some();
         (fleet.needed, fleet.open) = (needed, Some(fleet.sequence));
-        let signal = DemandSignal::new(fleet_name(place), fleet.sequence, at, Demand::Needed(needed));
+        let needs = Needs { demand: Demand::Needed(needed), forecast, slo: None };
+        let signal = DemandSignal::new(fleet_name(place), fleet.sequence, at, needs);
         self.ask(Wish::Signal { place, signal });
         true
     }
@@ -270,7 +298,7 @@ impl World {
         let Some(fleet) = self.people.fleets.get_mut(&place).filter(|fleet| !waits && fleet.open.is_none()) else {
             return;
         };
-        if fleet.needed > 0 {
+        if fleet.needed > 0 || fleet.foresees {
             self.demand(place, 0);
             return;
         }

@@ -80,6 +80,9 @@ pub struct Setup {
     /// After how long fleets' needs come again, for what they are going to need; if nothing is said, a day, of which no run sees two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast_day_ms: Option<u64>,
+    /// Whether fleets say, until the healing, what they are going to need, right or wrong.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foresees: bool,
     /// For how long jobs wait for the store; if nothing is said, for as long as those that say nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_patience_ms: Option<u64>,

@@ -401,6 +401,7 @@ fn vary(seed: u64, setup: &mut Setup) {
     setup.measured_speeds = random.one_in(2);
     // Days so short that a run has many, and needs that nobody could see coming: slots go back early at any time.
     setup.forecast_day_ms = random.one_in(3).then(|| random.between(2_000, 20_000));
+    setup.foresees = random.one_in(2);
 }
 
 /// An act when a job is in some phase, and what brings it there.
@@ -536,6 +537,7 @@ fn setup(random: &mut Random) -> Setup {
         policy: "ebb".to_owned(),
         measured_speeds: false,
         forecast_day_ms: None,
+        foresees: false,
         store_patience_ms: random.one_in(2).then_some(PATIENCE_MS_MIN),
         max_restarts: if random.one_in(4) { RESTARTS_FEW } else { 1_000 },
     }

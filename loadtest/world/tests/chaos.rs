@@ -139,6 +139,10 @@ const FOUND: &[(&str, &str)] = &[
     ),
     ("two-jobs-pass-a-slot-at-a-time-of-day", include_str!("found/two-jobs-pass-a-slot-at-a-time-of-day.json")),
     (
+        "a-signal-counts-after-a-declaration-that-came-later",
+        include_str!("found/a-signal-counts-after-a-declaration-that-came-later.json"),
+    ),
+    (
         "two-jobs-on-two-servers-pass-a-slot-back-and-forth",
         include_str!("found/two-jobs-on-two-servers-pass-a-slot-back-and-forth.json"),
     ),

@@ -128,6 +128,7 @@ impl Kept {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use proptest::prelude::*;
 
     const AHEAD_MS: [u64; HORIZONS] = [30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000];
 
@@ -179,5 +180,51 @@ mod tests {
         let minute = declared.forecast(at(60 * 200), 1, AHEAD_MS).unwrap();
         assert!((400..600).contains(&minute.error_milli), "{minute:?}");
         assert!((400..600).contains(&minute.covered_milli), "{minute:?}");
+    }
+
+    proptest! {
+        /// Of any list and at any later time, beside what a look at each millisecond of a coarser clock gives.
+        #[test]
+        fn what_is_wanted_is_what_was_said_for_then_and_the_most_until_then(
+            said in prop::collection::btree_map(1u64..2_000, 0u32..50, 1..12),
+            needed in 0u32..50,
+            since in 0u64..3_000,
+        ) {
+            const SECOND: u64 = 1_000;
+            let points: Vec<(u64, u32)> = said.iter().map(|(of, slots)| (of * SECOND, *slots)).collect();
+            let mut declared = Declared::new(at(0), needed);
+            declared.note(at(0), needed, &foreseen(&points), AHEAD_MS);
+            let holds = |second: u64| said.range(..=second).next_back().map_or(needed, |(_, slots)| *slots);
+            let mut before = 0;
+            for (place, ahead_ms) in AHEAD_MS.into_iter().enumerate() {
+                let ahead = ahead_ms / SECOND;
+                let of = declared.forecast(at(since), place, AHEAD_MS).unwrap();
+                let most = (since + before..=since + ahead).map(holds).max();
+                prop_assert_eq!((of.p50_slots, Some(of.p90_slots)), (holds(since + ahead), most));
+                prop_assert!(of.is_declared);
+                before = ahead;
+            }
+        }
+
+        /// Signals in any order of time: none that is older changes anything, and what is kept stays in bounds.
+        #[test]
+        fn what_is_said_is_kept_in_bounds_and_only_the_newest_counts(
+            signals in prop::collection::vec((0u64..5_000, 0u32..50, prop::collection::btree_map(1u64..2_000_000, 0u32..50, 0..5)), 1..40),
+        ) {
+            let mut declared = Declared::new(at(0), 0);
+            for (second, needed, said) in signals {
+                let (before, points) = (declared.clone(), said.into_iter().collect::<Vec<_>>());
+                declared.note(at(second), needed, &foreseen(&points), AHEAD_MS);
+                if at(second) < before.at {
+                    prop_assert_eq!(&declared, &before);
+                    continue;
+                }
+                for place in 0..HORIZONS {
+                    let of = declared.forecast(at(second), place, AHEAD_MS);
+                    prop_assert_eq!(of.is_some(), !points.is_empty());
+                    prop_assert!(of.is_none_or(|of| of.error_milli <= 50_000 && of.covered_milli <= 1_000));
+                }
+            }
+        }
     }
 }

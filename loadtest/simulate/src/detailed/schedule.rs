@@ -63,6 +63,7 @@ pub(super) fn of(setup: &Setup, policy: &str, until_ms: u64) -> Schedule {
         policy: policy.to_owned(),
         measured_speeds: true,
         forecast_day_ms: None,
+        foresees: false,
         store_patience_ms: None,
         max_restarts: MAX_RESTARTS,
         groups,
