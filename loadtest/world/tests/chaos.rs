@@ -138,6 +138,7 @@ const FOUND: &[(&str, &str)] = &[
         include_str!("found/a-take-back-comes-sooner-than-a-member-can-leave.json"),
     ),
     ("two-jobs-pass-a-slot-at-a-time-of-day", include_str!("found/two-jobs-pass-a-slot-at-a-time-of-day.json")),
+    ("a-job-grows-by-what-makes-it-no-faster", include_str!("found/a-job-grows-by-what-makes-it-no-faster.json")),
     (
         "a-signal-counts-after-a-declaration-that-came-later",
         include_str!("found/a-signal-counts-after-a-declaration-that-came-later.json"),

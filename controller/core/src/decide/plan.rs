@@ -441,11 +441,16 @@ fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share
         passed_over = Rc::default();
         free = idle.count(class, &passed_over).min(wanted);
     }
+    if !passed_over.is_empty() && free < idle.count(class, &BTreeSet::new()).min(wanted) {
+        // What is passed over does not come free. Without it a size may be no faster than a smaller one, to which the next plan would go back.
+        let useful = problem.view.speeds(index).without_waste(min as u16, (before + free) as u16);
+        free = usize::from(useful).saturating_sub(before);
+    }
     if free == 0 || before + free < min || measured && free < wanted {
         return;
     }
     let mut slots = job.slots().clone();
-    slots.extend(idle.take(class, wanted, job.slots(), min.saturating_sub(before), &passed_over));
+    slots.extend(idle.take(class, free, job.slots(), min.saturating_sub(before), &passed_over));
     let (cause, waits) = match measured {
         true => (PlanCause::Profile, None),
         false => {

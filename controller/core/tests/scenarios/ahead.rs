@@ -1,7 +1,7 @@
 //! Slots that go back a little before their fleet is going to need them.
 
 use crate::stories::*;
-use crate::world::World;
+use crate::world::{World, dataset};
 use controller_core::policy::WithLending;
 use controller_core::state::past::DAY_MS;
 use controller_core::{Policy, policy_by_name};
@@ -193,6 +193,35 @@ fn what_a_fleet_foresees_counts_from_its_first_day_on_and_ends_with_its_next_sig
     // It foresees no more, so what it does not need is lent.
     world.demand("local", 1);
     assert_eq!(slots(&world), 5);
+}
+
+/// Simulation: it grew to five of six, was as fast on three a moment later, and so on, once a day.
+#[test]
+fn of_what_stays_a_job_takes_what_makes_it_faster_while_the_rest_goes_back_soon() {
+    let mut world = World::new(policy(Some(DAY_MS)));
+    for (server, slots) in [("a", 5), ("b", 1)] {
+        world.start_agent(server, slots);
+        world.put_fleet(server, server, slots, 2_000);
+        world.deliver_all();
+        world.demand(server, 0);
+    }
+    world.register(dataset("digits"));
+    world.gradient_bytes = Some(4_000_000_000);
+    let other = world.submit(spec_with(|spec| spec["workers"] = serde_json::json!({"min": 2, "max": 2})));
+    let id = world.submit(spec_with(|spec| spec["workers"] = serde_json::json!({"min": 1, "max": 6})));
+    world.run();
+    assert_eq!((members(&world, &other).len(), members(&world, &id).len()), (2, 3));
+    world.needs("b", foresees(0, &[(180, 1)]));
+    world.command(Command::CancelJob { job: other });
+    for _ in 0..3 {
+        world.run();
+        world.pass(10_000);
+    }
+    assert_eq!(members(&world, &id).len(), 3, "of six units five slots are as slow as three");
+    // It stays after all.
+    world.needs("b", foresees(0, &[(100_000, 1)]));
+    world.run();
+    assert_eq!(members(&world, &id).len(), 6);
 }
 
 #[test]
