@@ -41,7 +41,7 @@ pub use effects::{RetiredObject, next_retirement, retired_objects};
 pub use explain::Reasons;
 pub use orders::orders;
 pub use policy::effort::{Abandoned, Interrupt};
-pub use policy::{Policy, policy_by_name};
+pub use policy::{Policy, policy_by_name, policy_on_clock};
 pub use state::State;
 pub use survey::Survey;
 pub use sweep::{Orphans, UnnamedUploads};

@@ -8,7 +8,7 @@ use crate::replay_setup::{Replay, ReplayArgs, recording, replay as of_service, s
 use crate::roles::signals::Signals;
 use crate::sentences::time_ms;
 use crate::simulate_report::{prepare, write_files};
-use controller_core::policy_by_name;
+use controller_core::policy_on_clock;
 use events_schema::TenantId;
 use gateway_api::{Fleet, JobPhase, ProblemKind, PublishDemand, SetQuota};
 use gateway_client::{Answer, Body, Client, ClientError, Events, Follower, WantedJobs, fresh_key};
@@ -16,7 +16,7 @@ use loadtest_simulate::live::{Moves, Observed, Observer, compared, gradient_ms, 
 use loadtest_simulate::outcome::options;
 use loadtest_simulate::report::PAGE;
 use loadtest_simulate::setup::Job;
-use loadtest_simulate::{Outcome, Report, Setup, run_with_sizes};
+use loadtest_simulate::{BEGIN, Outcome, Report, Setup, run_with_sizes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -82,7 +82,8 @@ pub async fn replay(client: &Client, output: Output, args: &ReplayArgs) -> Resul
     }
     ended?;
     let policy = run.observer.policy().unwrap_or_default().to_owned();
-    let known = policy_by_name(&policy).ok_or_else(|| {
+    // Who decides every ten minutes of the clock is to do so at the same moments of both runs.
+    let known = policy_on_clock(&policy, run.began_ms.saturating_sub(BEGIN.0)).ok_or_else(|| {
         Failure::plain(format!(
             "the service plans by `{policy}`, which this build does not know, so it cannot be simulated"
         ))

@@ -55,4 +55,4 @@ pub use report::Report;
 pub use setup::{Demand, Failures, Setup, SetupError};
 pub use table::TableError;
 pub use trace::{Format, TraceJob, Work};
-pub use world::{run, run_with_sizes};
+pub use world::{BEGIN, run, run_with_sizes};

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 /// Everything begins here, so that no moment is the 0 that means never.
-pub(crate) const BEGIN: TimeMs = TimeMs(1_000);
+pub const BEGIN: TimeMs = TimeMs(1_000);
 /// Between two ticks of the live controller: what waits for time is looked at that often.
 const TICK_MS: u64 = 200;
 /// A run in which only fleets speak for so long ends: nothing will come of its unfinished jobs any more. A week, because some fleets' need

@@ -44,11 +44,13 @@ pub enum Unfit {
 pub struct IbmDp {
     delta_ms: u64,
     unfit: Unfit,
+    /// Its moments are multiples of Δ on a clock that is so far ahead of what views say, in ms.
+    clock_ahead_ms: u64,
 }
 
 impl Default for IbmDp {
     fn default() -> Self {
-        Self { delta_ms: DELTA_MS, unfit: Unfit::Wait }
+        Self::new(DELTA_MS, Unfit::Wait)
     }
 }
 
@@ -56,12 +58,18 @@ impl IbmDp {
     /// With another Δ in ms, 0 for none, and with a queue or without.
     #[must_use]
     pub fn new(delta_ms: u64, unfit: Unfit) -> Self {
-        Self { delta_ms, unfit }
+        Self { delta_ms, unfit, clock_ahead_ms: 0 }
+    }
+
+    /// The same, whose moments are those of a clock that is so far ahead of what views say.
+    #[must_use]
+    pub fn on_clock(self, ahead_ms: u64) -> Self {
+        Self { clock_ahead_ms: ahead_ms, ..self }
     }
 
     /// How long ago the moment of the last decision was.
     fn decided_ms_ago(&self, view: &View) -> u64 {
-        view.now_ms.checked_rem(self.delta_ms).unwrap_or(0)
+        view.now_ms.saturating_add(self.clock_ahead_ms).checked_rem(self.delta_ms).unwrap_or(0)
     }
 
     /// Whether nothing is decided now, because the last decision is carried out and everybody can keep what it has.
@@ -231,8 +239,8 @@ mod tests {
         policy.plan(view).shares.iter().map(|share| share.slots).collect()
     }
 
-    const AT_ONCE: IbmDp = IbmDp { delta_ms: 0, unfit: Unfit::Wait };
-    const DROPPING: IbmDp = IbmDp { delta_ms: 0, unfit: Unfit::AreDropped };
+    const AT_ONCE: IbmDp = IbmDp { delta_ms: 0, unfit: Unfit::Wait, clock_ahead_ms: 0 };
+    const DROPPING: IbmDp = IbmDp { unfit: Unfit::AreDropped, ..AT_ONCE };
 
     #[test]
     fn slots_go_where_the_sum_of_factors_is_largest() {
@@ -289,6 +297,16 @@ mod tests {
         let lost = JobView { numeric: Some(0), ..waiting(0) };
         assert_eq!(slots(&policy, &at(1_500_000, &[job(0, 2), lost])), [2, 1]);
         assert_eq!(slots(&policy, &View { now_ms: 1_500_000, ..view(1, &[job(0, 2)]) }), [1]);
+    }
+
+    #[test]
+    fn its_moments_are_those_of_another_clock_if_it_is_told_of_one() {
+        let at = |now_ms| View { now_ms, ..view(3, &[job(0, 2), job(0, 1)]) };
+        let ahead = IbmDp::default().on_clock(1_795_970_788_670);
+        for now_ms in [0, 1_000, 211_330, 599_999, 86_400_001] {
+            let (here, there) = (ahead.plan(&at(now_ms)), IbmDp::default().plan(&at(1_795_970_788_670 + now_ms)));
+            assert_eq!(here, there, "{now_ms}");
+        }
     }
 
     #[test]

@@ -155,6 +155,15 @@ pub const POLICY_NAMES: [&str; 13] = [
 /// The policy of a name.
 #[must_use]
 pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
+    policy_on_clock(name, 0)
+}
+
+/// The same, by a clock that is so many ms ahead of what views say where it decides at moments of one: a run that is simulated from another moment on than it was
+/// recorded at has the moments of the recorded one.
+#[must_use]
+pub fn policy_on_clock(name: &str, ahead_ms: u64) -> Option<Box<dyn Policy>> {
+    let ibm_dp =
+        |unfit| Some(Box::new(ibm_dp::IbmDp::new(ibm_dp::DELTA_MS, unfit).on_clock(ahead_ms)) as Box<dyn Policy>);
     match name {
         "ebb" => Some(Box::new(ebb::Ebb::default())),
         "fifo" => Some(Box::new(fifo::Fifo)),
@@ -163,8 +172,8 @@ pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
         "lyra" => Some(Box::new(lyra::Lyra)),
         "easyscale" => Some(Box::new(easyscale::EasyScale)),
         "antman" => Some(Box::new(antman::Antman)),
-        "ibm-dp" => Some(Box::new(ibm_dp::IbmDp::default())),
-        "ibm-dp-drop" => Some(Box::new(ibm_dp::IbmDp::new(ibm_dp::DELTA_MS, ibm_dp::Unfit::AreDropped))),
+        "ibm-dp" => ibm_dp(ibm_dp::Unfit::Wait),
+        "ibm-dp-drop" => ibm_dp(ibm_dp::Unfit::AreDropped),
         "srtf" => Some(Box::new(srtf::Srtf)),
         "afs" => Some(Box::new(afs::Afs)),
         "optimus-like" => Some(Box::new(optimus_like::OptimusLike)),
