@@ -26,7 +26,6 @@ pub const HELP: &str = "\
 Examples:
   ebb demand follow chat --prometheus http://127.0.0.1:9090 --metrics vllm --requests-per-slot 16 --explain
   ebb demand follow chat --prometheus http://127.0.0.1:9090 --metrics vllm --requests-per-slot 16
-  ebb demand follow chat --prometheus http://127.0.0.1:9090 --metrics vllm --requests-per-slot 16 --p99-limit 500ms
   ebb demand follow vision --prometheus http://127.0.0.1:9090 --metrics dcgm --selector 'namespace=\"vision\"' --target 0.7
 
 The need rises at once, and falls once nothing higher was read for --fall-after. While nothing is known for longer than --lifetime,
@@ -58,7 +57,7 @@ pub struct FollowArgs {
     /// Slots beyond what the load needs.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub spare: u32,
-    /// What 99 of 100 requests may take; while they take longer, all its slots are needed. Of vllm (to the first token) and triton
+    /// While 99 of 100 requests take longer, all its slots are needed; of vllm (first token) and triton
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub p99_limit: Option<Duration>,
     /// Over how long the rates of counters are taken: four scrapes or more.
