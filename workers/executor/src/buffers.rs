@@ -214,18 +214,6 @@ impl Home {
     }
 }
 
-impl Drop for Home {
-    fn drop(&mut self) {
-        // Peers that were lent of it keep the file mapped as long as their link lasts, and would keep its memory.
-        let stock = self.stock.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for memory in &mut stock.free {
-            if let Memory::Mapped(segment) = memory {
-                let _ = segment.empty();
-            }
-        }
-    }
-}
-
 impl Buffer {
     /// One as long, in the same kind of memory, with anything in it.
     #[must_use]

@@ -283,21 +283,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_of_no_use_to_its_lender_takes_no_memory_where_it_was_read() {
-        let (door, (pool, data)) = (Door::new([8; 16]).unwrap(), buffer());
-        let (lender, mut files) = (lender(&door), Files::default());
-        let loan = lender.lend(&data, &(0..9)).unwrap();
-        let borrowed = files.borrow(lender.process(), &loan, &Weak::new()).unwrap();
-        drop((pool, data));
-        assert_eq!(borrowed[0][8], 8.0, "it is lent");
-        drop(borrowed);
-        let file = Arc::clone(files.0.values().next().unwrap());
-        assert_eq!(file.get(8..9), Some(&[8.0][..]));
-        lender.take_back(loan.number);
-        assert_eq!(file.get(8..9), Some(&[0.0][..]), "the file is still mapped");
-    }
-
-    #[test]
     fn a_peer_that_still_lives_keeps_what_it_was_lent_when_its_link_ends() {
         let (door, (_pool, data)) = (Door::new([2; 16]).unwrap(), buffer());
         let lender = Arc::new(lender(&door));
