@@ -17,6 +17,7 @@
 pub mod bus;
 pub mod chaos;
 pub mod checks;
+pub mod foreseen;
 pub mod groups;
 pub mod mutants;
 pub mod numbers;

@@ -48,6 +48,8 @@ const JUMP_BEFORE_HEALING_MS: u64 = 10_000;
 /// What comes and goes for ever is gone and there for so long.
 const GONE_MS: (u64, u64) = (500, 20_000);
 const THERE_MS: (u64, u64) = (2_000, 40_000);
+/// Days of fleets' needs, where those are forecast.
+pub(crate) const DAY_MS: (u64, u64) = (2_000, 20_000);
 /// Packets of different connections overtake each other by so much at most.
 const JITTER_US_MAX: u64 = 300_000;
 
@@ -400,8 +402,7 @@ fn vary(seed: u64, setup: &mut Setup) {
     }
     setup.measured_speeds = random.one_in(2);
     // Days so short that a run has many, and needs that nobody could see coming: slots go back early at any time.
-    setup.forecast_day_ms = random.one_in(3).then(|| random.between(2_000, 20_000));
-    setup.foresees = random.one_in(2);
+    setup.forecast_day_ms = random.one_in(3).then(|| random.between(DAY_MS.0, DAY_MS.1));
 }
 
 /// An act when a job is in some phase, and what brings it there.

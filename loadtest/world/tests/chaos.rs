@@ -3,7 +3,7 @@
 
 use controller_core::policy::POLICY_NAMES;
 use loadtest_world::phase::Phase;
-use loadtest_world::{Found, Mutant, Mutants, Schedule, Tally, run, two_types, weather};
+use loadtest_world::{Found, Mutant, Mutants, Schedule, Tally, foreseen, run, two_types, weather};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -464,6 +464,12 @@ fn jobs_on_two_types_come_to_the_same_bits() {
         );
         assert!(mixed > 1, "{policy}: {mixed}");
     }
+}
+
+/// What fleets say that they are going to need breaks nothing, right or wrong.
+#[test]
+fn what_fleets_foresee_breaks_no_promise() {
+    nothing_is_found(foreseen::schedule);
 }
 
 /// Jobs that are measured at several sizes keep every promise: they change their size more often, and no other job has less for it.
