@@ -221,6 +221,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "expected a number with its unit, for example 500ms, 90s, 15m or 2h".to_owned())
 }
 
+/// In whole milliseconds; what is too long for them is as long as can be.
+pub(crate) fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 const COMPLETION_HELP: &str = "\
 Example:
   mkdir -p ~/.local/share/bash-completion/completions

@@ -1,6 +1,7 @@
 //! `ebb demand follow`: publishes what a fleet needs from the metrics that Prometheus has of its servers. Asks, looks and publishes
 //! within time limits; the formulas, the hysteresis and what silence means are in the crate `gateway-demand`.
 
+use crate::args::ms;
 use crate::failure::Failure;
 use crate::output::{Output, advise, line};
 use crate::roles::signals::Signals;
@@ -111,10 +112,6 @@ fn above_zero(text: &str) -> Result<f64, String> {
     number(text).ok().filter(|n| *n > 0.0).ok_or_else(|| "expected a number above 0".to_owned())
 }
 
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn share(text: &str) -> Result<f64, String> {
     number(text)
         .ok()
@@ -179,7 +176,7 @@ pub async fn follow(client: &Client, output: Output, args: &FollowArgs) -> Resul
     }
     let mut signals = Signals::listen()?;
     let begun = Instant::now();
-    let now = || TimeMs(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+    let now = || TimeMs(ms(begun.elapsed()));
     // A fleet that does not exist, or a service that is not there, is a mistake now and a disturbance later.
     fleet(client, &args.fleet).await?;
     let mut following =

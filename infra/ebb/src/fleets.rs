@@ -1,6 +1,6 @@
 //! Commands about fleets and slots. A fleet speaks with its own controller here; the direct way is in `take_back.rs`.
 
-use crate::args::{DemandArgs, DemandCommand, FleetPutArgs, OffersName, RecallArgs, SlotsArgs};
+use crate::args::{DemandArgs, DemandCommand, FleetPutArgs, OffersName, RecallArgs, SlotsArgs, ms};
 use crate::demand_follow;
 use crate::failure::Failure;
 use crate::output::{Output, json, line, pairs, table};
@@ -11,7 +11,6 @@ use gateway_api::{
 };
 use gateway_client::{Answer, Client, WantedSlots};
 use serde_json::json;
-use std::time::Duration;
 
 /// Characters of a numeric class in a table.
 const CLASS_SHOWN: usize = 12;
@@ -125,7 +124,6 @@ pub async fn demand(client: &Client, output: Output, args: &DemandArgs) -> Resul
         return demand_follow::follow(client, output, args).await;
     }
     let fleet = args.fleet.as_ref().ok_or_else(|| Failure::Usage("a fleet is missing".to_owned()))?;
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let slo = args.p99.zip(args.p99_limit).map(|(p99, limit)| DemandSlo { p99_ms: ms(p99), limit_ms: ms(limit) });
     let demand = PublishDemand {
         needed: args.needed,

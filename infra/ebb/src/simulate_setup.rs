@@ -1,6 +1,6 @@
 //! What `ebb simulate run` and `ebb simulate ask` simulate: their common arguments, and the rules that follow from them. Files are read by `simulate_files.rs`.
 
-use crate::args::{LendingName, duration, lending_as};
+use crate::args::{LendingName, duration, lending_as, ms};
 use crate::failure::Failure;
 use crate::simulate_files::Files;
 use clap::{Args, ValueEnum, ValueHint};
@@ -288,7 +288,7 @@ pub(crate) fn setup(
         jobs.iter_mut().for_each(|job| job.spec = job.spec.clone().profiled());
     }
     let inference = args.inference.clone().unwrap_or_default();
-    let from_ms = args.from.map_or(0, |from| u64::try_from(from.as_millis()).unwrap_or(u64::MAX));
+    let from_ms = args.from.map_or(0, ms);
     let demand = demand(args, &inference, files)?.into_iter().map(|demand| demand.begun_at(from_ms)).collect();
     let failures = args
         .server_fails_hours
@@ -341,7 +341,6 @@ fn scalable(times: f64, jobs: usize) -> Result<(), Failure> {
 
 /// The jobs of a recording that are left of it.
 fn part(args: &SetupArgs, recorded: Vec<TraceJob>, source: &Path) -> Result<Vec<TraceJob>, Failure> {
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (from, to) = (args.from.unwrap_or_default(), args.to);
     if let Some(to) = to.filter(|to| *to <= from) {
         let [from, to] = [from, to].map(format_duration);

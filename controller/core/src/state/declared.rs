@@ -183,7 +183,7 @@ mod tests {
     }
 
     proptest! {
-        /// Of any list and at any later time, beside what a look at each millisecond of a coarser clock gives.
+        /// Of any list and at any later time, beside a look at each second until then.
         #[test]
         fn what_is_wanted_is_what_was_said_for_then_and_the_most_until_then(
             said in prop::collection::btree_map(1u64..2_000, 0u32..50, 1..12),

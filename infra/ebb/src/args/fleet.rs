@@ -1,6 +1,6 @@
 //! `ebb fleet …` and `ebb slot …`.
 
-use super::{duration, finite_f64};
+use super::{duration, finite_f64, ms};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use events_schema::{FleetId, ServerId, SlotId};
 use gateway_api::DemandAhead;
@@ -132,8 +132,7 @@ pub struct DemandArgs {
 fn ahead(text: &str) -> Result<DemandAhead, String> {
     let expected = || format!("`{text}`: expected in how long it needs how many slots, for example 15m=4");
     let (time, needed) = text.split_once('=').ok_or_else(expected)?;
-    let in_ms = u64::try_from(duration(time)?.as_millis()).map_err(|_| expected())?;
-    Ok(DemandAhead { in_ms, needed: needed.parse().map_err(|_| expected())? })
+    Ok(DemandAhead { in_ms: ms(duration(time)?), needed: needed.parse().map_err(|_| expected())? })
 }
 
 /// Arguments of `ebb fleet recall`.
@@ -172,7 +171,6 @@ impl Since {
     /// In milliseconds since 1970, given what it is now.
     #[must_use]
     pub fn ms(self, now_ms: u64) -> u64 {
-        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         match self {
             Self::Ago(ago) => now_ms.saturating_sub(ms(ago)),
             Self::At(time) => ms(time.duration_since(UNIX_EPOCH).unwrap_or_default()),

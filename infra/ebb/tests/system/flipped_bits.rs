@@ -195,7 +195,7 @@ async fn a_member_whose_bit_flips_is_named_its_slot_is_not_used_and_the_model_is
     until_quarantined(&system, 0).await;
     demand(&system, 0).await;
 
-    assert_eq!(finished(&system.client(), &id).await, expected);
+    assert_eq!(finished(&client, &id).await, expected);
     assert_only_once(&system, &id).await;
 }
 
