@@ -67,8 +67,7 @@ impl<'a> Reasons<'a> {
     fn queued(&self, id: &JobId, job: &Job) -> Option<WaitCause> {
         let policy = self.policy.as_ref()?;
         let (problem, shares) = self.queue.get_or_init(|| {
-            let mut problem = Problem::of(self.state, self.at, policy.as_ref());
-            problem.view.effort = Effort::without_end();
+            let problem = Problem::of(self.state, self.at, policy.as_ref(), Effort::without_end());
             let shares = policy.guarantees(&problem.view);
             (problem, shares)
         });

@@ -45,9 +45,8 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy, effort: Effort)
     // The problem is stated once; what is decided meanwhile does not change it.
     let state = draft.state.clone();
     effort.ask();
-    let mut problem = Problem::of(&state, draft.at, policy);
-    problem.view.effort = effort;
-    problem.view.effort.ask();
+    let problem = Problem::of(&state, draft.at, policy, effort.clone());
+    effort.ask();
     let (plan, profiles) = profile::plan(&problem, draft.at, policy);
     for moved in &plan.moves {
         enter_queue(draft, &problem, *moved);
@@ -56,7 +55,7 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy, effort: Effort)
         reject(draft, &problem, index, policy.name());
     }
     let order = service_order(&problem.view);
-    for &index in &order {
+    for &index in problem.view.effort.each(order.iter()) {
         let (share, known) = (plan.shares[index], &problem.view.jobs[index]);
         if problem.mixes(index) {
             mixed::shrink(draft, &problem, index, &plan);
@@ -146,8 +145,8 @@ pub(crate) struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    pub fn of(state: &'a State, at: TimeMs, policy: &dyn Policy) -> Self {
-        let mut problem = Self::of_slots_and_jobs(state, at, policy);
+    pub fn of(state: &'a State, at: TimeMs, policy: &dyn Policy, effort: Effort) -> Self {
+        let mut problem = Self::of_slots_and_jobs(state, at, policy, effort);
         mixed::tell(&mut problem, policy.mixes_types());
         if policy.knows_quotas() && state.quotas().next().is_some() {
             problem.name_tenants();
@@ -178,7 +177,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    fn of_slots_and_jobs(state: &'a State, at: TimeMs, policy: &dyn Policy) -> Self {
+    fn of_slots_and_jobs(state: &'a State, at: TimeMs, policy: &dyn Policy, effort: Effort) -> Self {
         // A job of a class that no server has any more is bound to it all the same.
         let of_jobs = state.live.iter().filter_map(|(_, job)| job.class);
         let slots = state.noted_slots();
@@ -205,7 +204,7 @@ impl<'a> Problem<'a> {
             guest: kind.guest,
             ..ClassView::default()
         };
-        let mut view = View { classes: kinds.keys().map(class).collect(), now_ms: at.0, ..View::default() };
+        let mut view = View { classes: kinds.keys().map(class).collect(), now_ms: at.0, effort, ..View::default() };
         for (kind, totals) in slots.totals() {
             let class = &mut view.classes[kinds[kind]];
             (class.declared, class.capacity) = (totals.declared, totals.usable);
@@ -248,6 +247,7 @@ impl<'a> Problem<'a> {
             }
         };
         for (id, job) in state.live_jobs() {
+            view.effort.spend(1);
             let (of_job, numeric) = job.class.map(&mut bound).map_or((None, None), |(kind, of)| (kind, Some(of)));
             let of_slot = || job.slots().first().and_then(|slot| state.kind(slot)).and_then(|kind| kinds.get(&kind));
             let class = match job.class {

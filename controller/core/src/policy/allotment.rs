@@ -13,7 +13,7 @@ const SETTLING_MAX: usize = 8;
 pub(super) fn settled(view: &View, mut shares_of: impl FnMut(&View) -> Vec<Share>) -> Vec<Share> {
     let (mut shares, mut carried_out) = (shares_of(view), view.clone());
     for _ in 0..SETTLING_MAX {
-        for (job, share) in carried_out.jobs.iter_mut().zip(&shares) {
+        for (job, share) in view.effort.each(carried_out.jobs.iter_mut().zip(&shares)) {
             job.held = share.slots;
             if share.slots > 0 {
                 job.class = Some(share.class);
@@ -45,7 +45,7 @@ impl<'a> Allotment<'a> {
         let unasked =
             |job: &super::JobView| Share { waits: Some(Wait::Slots(u32::from(job.min).max(1))), ..Share::default() };
         let pool = view.classes.iter().map(|class| class.capacity).collect();
-        Self::of(view, view.jobs.iter().map(unasked).collect(), pool)
+        Self::of(view, view.effort.each(view.jobs.iter()).map(unasked).collect(), pool)
     }
 
     /// Of shares that were given out already, and what they left.
@@ -124,7 +124,7 @@ impl<'a> Allotment<'a> {
     /// Leaves what nobody wants to those who hold it: moving it costs, and gives nothing to anybody. Not where it was surely measured to slow its job
     /// down.
     pub fn leave_idle_where_it_is(&mut self) {
-        for (index, job) in self.view.jobs.iter().enumerate() {
+        for (index, job) in self.view.effort.each(self.view.jobs.iter().enumerate()) {
             let share = self.shares[index];
             if share.slots > 0 && job.held > share.slots && job.class == Some(share.class) {
                 let kept = job.held.min(job.max).saturating_sub(share.slots);
@@ -143,7 +143,7 @@ impl<'a> Allotment<'a> {
 
 /// Places in the view by a key, within higher priority first; of equals the earlier job.
 pub(super) fn ordered<K: Ord>(view: &View, key: impl Fn(usize) -> K) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..view.jobs.len()).collect();
+    let mut order: Vec<usize> = view.places().collect();
     order.sort_by_cached_key(|&job| (Reverse(view.jobs[job].priority), key(job), job));
     order
 }

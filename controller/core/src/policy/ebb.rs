@@ -335,8 +335,7 @@ impl Work<'_> {
     }
 
     fn give_out(&mut self, promoted: &[bool]) {
-        let all = 0..self.view.jobs.len();
-        let firsts: Vec<Step> = all.map(|job| self.first(job, promoted[job])).collect();
+        let firsts: Vec<Step> = self.view.places().map(|job| self.first(job, promoted[job])).collect();
         let sure = firsts.iter().filter(|first| self.is_sure(first)).map(|first| first.turn);
         self.growth_turn = sure.min().unwrap_or(u64::MAX);
         let mut heap = BinaryHeap::from(firsts);

@@ -1,7 +1,7 @@
 //! How much a plan may take, counted in steps of its own: the core has no clock, and the same view has to end the same on every machine and in
 //! every replay.
 //!
-//! A step is a look at a job's speeds, slots that are handed out, or so many cells of the optimizer's table. A policy that takes more than [`PLAN_STEPS_MAX`]
+//! A step is a job that is gone through, a look at its speeds, slots that are handed out, or so many cells of the optimizer's table. A policy that takes more than [`PLAN_STEPS_MAX`]
 //! panics, in a sentence, wherever it is: one that does not end cannot be asked to return, and a panic already costs its plan and nothing else. What a policy
 //! computes without a look at its view is not counted.
 //!
@@ -91,6 +91,11 @@ impl Effort {
         if before / QUESTION_STEPS != spent / QUESTION_STEPS {
             self.ask();
         }
+    }
+
+    /// Each of these, for a step each: to go through all jobs takes milliseconds where there are many.
+    pub fn each<T>(&self, items: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+        items.inspect(|_| self.spend(1))
     }
 
     /// Asks whether something presses: for who counts many steps at once and then takes them.

@@ -38,7 +38,7 @@ impl ElasticTiresias {
     }
 
     fn shares(&self, view: &View, queues: &Queues) -> Vec<Share> {
-        let asked: Vec<u16> = (0..view.jobs.len()).map(|job| requested(view, job)).collect();
+        let asked: Vec<u16> = view.places().map(|job| requested(view, job)).collect();
         // All on what they asked for, as if nobody had been resized.
         let unsized_view = View { jobs: view.jobs.iter().map(whole).collect(), ..view.clone() };
         let (full, _) = walk(&unsized_view, &queues.order, |job| asked[job], |_| None);

@@ -19,14 +19,14 @@ impl Policy for Fifo {
         let mut shares = vec![Share::default(); view.jobs.len()];
         // Who runs keeps what it has, whatever waits.
         let running = |job: usize| view.jobs[job].class.filter(|_| view.jobs[job].held > 0);
-        for (job, share) in shares.iter_mut().enumerate() {
+        for (job, share) in view.effort.each(shares.iter_mut().enumerate()) {
             if let Some(class) = running(job).filter(|&class| gangs.keep(class, view.jobs[job].held)) {
                 *share = Share { class, slots: view.jobs[job].held, waits: None };
             }
         }
         let mut order = service_order(view);
         order.sort_by_key(|&job| (std::cmp::Reverse(view.jobs[job].priority), job));
-        for job in order {
+        for job in view.effort.each(order.into_iter()) {
             let share = &mut shares[job];
             if share.slots == 0 {
                 *share = gangs.start(job, view.jobs[job].asked());

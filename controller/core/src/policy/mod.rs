@@ -335,6 +335,11 @@ pub struct ServiceView {
 }
 
 impl View {
+    /// The place of each job.
+    pub(crate) fn places(&self) -> impl Iterator<Item = usize> {
+        self.effort.each(0..self.jobs.len())
+    }
+
     /// How fast a job is by slots.
     #[must_use]
     pub fn speeds(&self, job: usize) -> Speeds<'_> {
@@ -600,7 +605,7 @@ impl<'a> Gangs<'a> {
 
 /// Places in the view in the order of service: higher priority, then whoever runs already, then arrival.
 pub(crate) fn service_order(view: &View) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..view.jobs.len()).collect();
+    let mut order: Vec<usize> = view.places().collect();
     order.sort_by_key(|&job| (Reverse(view.jobs[job].priority), view.jobs[job].held == 0, job));
     order
 }

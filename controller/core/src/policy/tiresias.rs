@@ -69,7 +69,7 @@ impl Tiresias {
     /// Where everybody belongs now, and who has to move for that.
     pub(super) fn queues(&self, view: &View) -> Queues {
         let (mut queues, mut moves) = (Vec::with_capacity(view.jobs.len()), Vec::new());
-        for (job, known) in view.jobs.iter().enumerate() {
+        for (job, known) in view.effort.each(view.jobs.iter().enumerate()) {
             let promoted = self.starves(known);
             let queue = if promoted { 0 } else { self.queue_of(known) };
             if promoted || queue != known.service.queue {
@@ -77,7 +77,7 @@ impl Tiresias {
             }
             queues.push(queue);
         }
-        let mut order: Vec<usize> = (0..queues.len()).collect();
+        let mut order: Vec<usize> = view.places().collect();
         let moved = |job: usize| moves.binary_search_by_key(&job, |known: &QueueMove| known.job).is_ok();
         order.sort_by_cached_key(|&job| {
             let known = &view.jobs[job];
@@ -123,7 +123,7 @@ impl Tiresias {
             let left_ms = self.patience_ms(known)?.saturating_sub(known.service.waited_ms);
             (queue > 0).then(|| left_ms.max(1))
         };
-        shares.iter().enumerate().filter_map(of).min()
+        view.effort.each(shares.iter().enumerate()).filter_map(of).min()
     }
 }
 
@@ -155,7 +155,7 @@ pub(super) fn walk(
 ) -> (Vec<Share>, Vec<u32>) {
     let mut pool: Vec<u32> = view.classes.iter().map(|class| class.capacity).collect();
     let mut shares = vec![Share::default(); view.jobs.len()];
-    for &job in order {
+    for &job in view.effort.each(order.iter()) {
         let (known, wanted) = (&view.jobs[job], size(job));
         let suits = |class: &usize| bound(job).is_none_or(|bound| bound == *class);
         let suiting = || view.suiting(job).filter(suits);
