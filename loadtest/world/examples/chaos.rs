@@ -1,6 +1,6 @@
-//! Looks at single seeds, or at files of schedules: `chaos FIRST COUNT [shrink] [quiet] [facts] [profiled] [MUTANT]` or `chaos FILE [facts] [MUTANT]`.
+//! Looks at single seeds, or at files of schedules: `chaos FIRST COUNT [shrink] [quiet] [facts] [profiled] [foreseen] [MUTANT]` or `chaos FILE [facts] [MUTANT]`.
 //! `quiet` prints findings only, `facts` the schedule, what was decided when, and what controllers and agents noted;
-//! with `profiled`, jobs are measured at several sizes before they settle.
+//! with `profiled`, jobs are measured at several sizes before they settle; with `foreseen`, fleets say what they are going to need.
 
 use events_rule::Stream;
 use events_schema::Offset;
@@ -8,14 +8,14 @@ use events_schema::batch::{EventRecord, from_bytes};
 use events_schema::report::ReportRecord;
 use loadtest_world::time::At;
 use loadtest_world::world::World;
-use loadtest_world::{Mutant, Mutants, Outcome, Schedule, run, shrink, weather};
+use loadtest_world::{Mutant, Mutants, Outcome, Schedule, foreseen, run, shrink, weather};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_known = |text: &str| {
-        ["shrink", "quiet", "facts", "profiled"].contains(&text)
+        ["shrink", "quiet", "facts", "profiled", "foreseen"].contains(&text)
             || text.ends_with(".json")
             || text.parse::<u64>().is_ok()
     };
@@ -31,7 +31,11 @@ fn main() -> ExitCode {
     let (shrinks, quiet) = (says("shrink"), says("quiet"));
     match numbers[..] {
         [first, count] => (first..first + count).for_each(|seed| {
-            let schedule = if says("profiled") { weather::profiled(seed) } else { weather::schedule(seed) };
+            let schedule = match (says("profiled"), says("foreseen")) {
+                (true, _) => weather::profiled(seed),
+                (_, true) => foreseen::schedule(seed),
+                _ => weather::schedule(seed),
+            };
             if says("facts") {
                 print_facts(&schedule, &mutants);
             }

@@ -34,15 +34,29 @@ pub(super) fn give_back(draft: &mut Draft<'_>) -> Option<TimeMs> {
     for id in fleets {
         let Some((past, fleet)) = of(&draft.state, &id).filter(|(_, fleet)| fleet.lent > 0) else { continue };
         let wanted = wanted(past, fleet, draft.at);
-        let surplus = |wanted: usize| fleet.lent.saturating_sub(fleet.lendable().min(lendable(fleet, wanted)));
-        let (trained_on, idle) = (surplus(wanted.soon), surplus(wanted.later));
         until = until.into_iter().chain(rises_at(past, fleet, draft.at, wanted)).min();
-        if idle > 0 {
-            let slots = taken(&draft.state, fleet, idle, trained_on);
+        let slots = goes(&draft.state, fleet, wanted);
+        if !slots.is_empty() {
             reclaim::take_back(draft, &id, &slots, ReclaimCause::Forecast);
         }
     }
     until
+}
+
+/// Whether there is anything to give back.
+pub(super) fn takes_more(draft: &Draft<'_>) -> bool {
+    let state = &draft.state;
+    let lend = state.pasts.keys().filter_map(|id| of(state, id)).filter(|(_, fleet)| fleet.lent > 0);
+    lend.into_iter().any(|(past, fleet)| !goes(state, fleet, wanted(past, fleet, draft.at)).is_empty())
+}
+
+/// What goes back of what a fleet lends.
+fn goes(state: &State, fleet: &Fleet, wanted: Wanted) -> Vec<SlotId> {
+    let surplus = |wanted: usize| fleet.lent.saturating_sub(fleet.lendable().min(lendable(fleet, wanted)));
+    match surplus(wanted.later) {
+        0 => Vec::new(),
+        idle => taken(state, fleet, idle, surplus(wanted.soon)),
+    }
 }
 
 /// The slots that a forecast takes, of which so many are idle ones at most and so many go in any case; none that it took and its fleet offered anew since.

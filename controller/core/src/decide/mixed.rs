@@ -5,7 +5,7 @@ use super::Draft;
 use super::idle::Idle;
 use super::plan::{Problem, adopt_slots, cause_of_fewer, waits, worth};
 use super::types::unit_us;
-use crate::policy::{FASTEST_MILLI, Mixture, Plan, View};
+use crate::policy::{FASTEST_MILLI, Mixture, Part, Plan, View};
 use crate::state::{Job, SlotKind, State};
 use events_schema::SlotId;
 use events_schema::fact::{PlanCause, PlanReason};
@@ -134,6 +134,32 @@ pub(super) fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize,
     adopt_slots(draft, id, kept, reason);
 }
 
+/// Leaves of what was found for a job what makes it no faster, up to so many slots. What is passed over does not come free: without it a size may be no faster than a
+/// smaller one, to which the next plan would go back.
+fn let_waste_go(
+    view: &View,
+    index: usize,
+    had: &BTreeMap<usize, usize>,
+    (found, mut spare): (&mut BTreeMap<usize, usize>, usize),
+) {
+    let slowest_with = |found: &BTreeMap<usize, usize>| {
+        let classes: BTreeSet<usize> = had.keys().chain(found.keys()).copied().collect();
+        let of = |class: &usize| had.get(class).unwrap_or(&0) + found.get(class).unwrap_or(&0);
+        let part = |class: &usize| Part { job: index, class: *class, slots: of(class) as u16 };
+        view.slowest_with(index, &classes.iter().map(part).collect::<Vec<_>>())
+    };
+    for class in found.keys().rev().copied().collect::<Vec<_>>() {
+        while spare > 0 && found[&class] > 0 {
+            let fewer = BTreeMap::from_iter(found.iter().map(|(of, count)| (*of, count - usize::from(*of == class))));
+            if slowest_with(&fewer) > slowest_with(found) {
+                break;
+            }
+            *found = fewer;
+            spare -= 1;
+        }
+    }
+}
+
 /// Gives a job more slots of each class of its share, as far as they are free by now.
 pub(super) fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, plan: &Plan, idle: &mut Idle) {
     let (id, _) = problem.jobs[index];
@@ -141,27 +167,36 @@ pub(super) fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, p
     // What the plan does not give it is let go when the others are there, so until then it may have more than its share.
     let (min, most) = (usize::from(job.spec.executors().min), usize::from(problem.view.jobs[index].max));
     let (had, mut slots) = (by_class(draft, problem, job), job.slots().clone());
-    let missing: Vec<(SlotKind, usize)> = wanted(plan, index)
-        .into_iter()
-        .map(|(class, wanted)| (problem.kinds[class], wanted.saturating_sub(had.get(&Some(class)).map_or(0, Vec::len))))
-        .filter(|(_, missing)| *missing > 0)
-        .collect();
+    let had: BTreeMap<usize, usize> = had.into_iter().filter_map(|(class, of)| Some((class?, of.len()))).collect();
+    let had_of = |class: usize| had.get(&class).copied().unwrap_or(0);
     let mut passed_over = problem.passed_over(draft.at, index);
     let free = |passed_over: &BTreeSet<_>| {
-        missing.iter().map(|(kind, missing)| idle.count(kind, passed_over).min(*missing)).sum::<usize>()
+        let mut room = most.saturating_sub(slots.len());
+        let of_class = |(class, wanted): (usize, usize)| {
+            let missing = wanted.saturating_sub(had_of(class));
+            let free = idle.count(&problem.kinds[class], passed_over).min(missing).min(room);
+            room -= free;
+            (class, free)
+        };
+        wanted(plan, index).into_iter().map(of_class).collect::<BTreeMap<usize, usize>>()
     };
-    if slots.len() + free(&passed_over) < min {
+    let count = |of: &BTreeMap<usize, usize>| slots.len() + of.values().sum::<usize>();
+    let mut found = free(&passed_over);
+    if count(&found) < min {
         // Rather slowly than not at all.
         passed_over = Rc::default();
+        found = free(&passed_over);
     }
-    let found = free(&passed_over);
-    if found == 0 || slots.len() + found < min {
+    if !passed_over.is_empty() && count(&found) < count(&free(&BTreeSet::new())) {
+        let spare = count(&found).saturating_sub(min);
+        let_waste_go(&problem.view, index, &had, (&mut found, spare));
+    }
+    if count(&found) == slots.len() || count(&found) < min {
         return;
     }
-    for (kind, missing) in missing {
-        let room = most.saturating_sub(slots.len()).min(missing);
+    for (class, count) in found {
         let base = min.saturating_sub(slots.len());
-        let taken = idle.take(&kind, room, &slots, base, &passed_over);
+        let taken = idle.take(&problem.kinds[class], count, &slots, base, &passed_over);
         slots.extend(taken);
     }
     if slots.len() == draft.state.job(id).map_or(0, |job| job.slots().len()) {

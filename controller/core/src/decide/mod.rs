@@ -122,7 +122,7 @@ pub fn plan_unless_pressed(state: &State, at: TimeMs, policy: &dyn Policy, inter
     let effort = Effort::until(interrupt.cloned());
     let mut draft = Draft::new(state.clone(), at, policy.name());
     elsewhere::exchange(&mut draft);
-    let until = plan::replan(&mut draft, policy, effort);
+    let until = plan::replan(&mut draft, policy, &effort);
     elsewhere::exchange(&mut draft);
     elsewhere::ask(&mut draft);
     draft.follow_up();

@@ -29,9 +29,24 @@ const RESTART_MS: u32 = 7_300;
 /// How sure a job's work is that follows from its spec and one reported step: steps differ by a factor of two between the sizes of a job.
 const STEP_SIGMA_MILLI: u32 = 500;
 
+/// Plans of one moment at most. What a plan gives a job elsewhere it has more than its fewest by, so a forecast may take what it could not before; each time that is one
+/// slot at the least, and what is left then is for the next plan.
+const ROUNDS_MAX: usize = 8;
+
 /// Adopts the policy's plan as far as it differs from what is. Gives the time at which the policy wants to be asked again, though nothing
 /// has changed by then.
-pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy, effort: Effort) -> Option<TimeMs> {
+pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy, effort: &Effort) -> Option<TimeMs> {
+    let mut until = None;
+    for _ in 0..ROUNDS_MAX {
+        until = plan_once(draft, policy, effort);
+        if !ahead::takes_more(draft) {
+            break;
+        }
+    }
+    until
+}
+
+fn plan_once(draft: &mut Draft<'_>, policy: &dyn Policy, effort: &Effort) -> Option<TimeMs> {
     let forecasts = policy.forecast_day_ms().or(draft.state.planning.forecast_day_ms).is_some();
     if draft.state.live.is_empty() && !forecasts {
         return None;

@@ -224,6 +224,59 @@ fn of_what_stays_a_job_takes_what_makes_it_faster_while_the_rest_goes_back_soon(
     assert_eq!(members(&world, &id).len(), 6);
 }
 
+/// Simulation: one slot went back, the job grew elsewhere, and the other went back only with the plan of the next tick.
+#[test]
+fn what_a_forecast_takes_once_a_job_has_grown_elsewhere_goes_back_in_the_same_plan() {
+    let mut world = World::new(policy(Some(DAY_MS)));
+    for server in ["a", "b"] {
+        world.start_agent(server, 2);
+        world.put_fleet(server, server, 2, 2_000);
+        world.deliver_all();
+        world.demand(server, 0);
+    }
+    world.register(dataset("digits"));
+    let id = world.submit(spec_with(|spec| spec["workers"] = serde_json::json!({"min": 1, "max": 2})));
+    world.run();
+    let server = world.state.job(&id).unwrap().slots().first().unwrap().server.to_string();
+    assert_eq!(members(&world, &id).len(), 2);
+    assert_eq!(reclaimed(&world.needs(&server, foresees(0, &[(1, 2)]))), [ReclaimCause::Forecast; 2]);
+    world.run();
+    let slots = world.state.job(&id).unwrap().slots();
+    assert!(slots.len() == 2 && slots.iter().all(|slot| slot.server.to_string() != server), "{slots:?}");
+}
+
+/// The same of a job that may be on several types.
+#[test]
+fn on_any_type_too_a_job_takes_what_makes_it_faster_while_the_rest_goes_back_soon() {
+    let policy = WithLending { policy: policy_by_name("easyscale").unwrap(), forecast_day_ms: Some(DAY_MS) };
+    let mut world = World::new(Box::new(policy));
+    for (server, slots) in [("a", 5), ("b", 1)] {
+        world.start_agent_of_type(server, slots, "t4");
+        world.put_fleet(server, server, slots, 2_000);
+        world.deliver_all();
+        world.demand(server, 0);
+    }
+    world.register(dataset("digits"));
+    world.gradient_bytes = Some(4_000_000_000);
+    let of = |workers: serde_json::Value| {
+        spec_with(|spec| (spec["workers"], spec["types"]) = (workers, serde_json::json!("any")))
+    };
+    let other = world.submit(of(serde_json::json!({"min": 2, "max": 2})));
+    let id = world.submit(of(serde_json::json!({"min": 1, "max": 6})));
+    world.run();
+    assert_eq!((members(&world, &other).len(), members(&world, &id).len()), (2, 3));
+    world.needs("b", foresees(0, &[(180, 1)]));
+    world.command(Command::CancelJob { job: other });
+    for _ in 0..3 {
+        world.run();
+        world.pass(10_000);
+    }
+    assert_eq!(members(&world, &id).len(), 3, "of six units five slots are as slow as three");
+    world.needs("b", foresees(0, &[(100_000, 1)]));
+    world.run();
+    assert_eq!(members(&world, &id).len(), 6);
+}
+
 #[test]
 fn what_a_fleet_foresees_counts_in_place_of_its_past() {
     let mut world = world(Some(DAY_MS));
