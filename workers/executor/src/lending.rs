@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use workers_member::Kind;
 use workers_memory::{PeerFile, PeerProcess, Sign};
 
 /// Files of a peer that stay mapped on one link. It has one for each vector as long as a gradient that it uses, and one for 32 pieces.
@@ -111,20 +112,22 @@ impl Lender {
 
 /// Files of the peer at the other end, as they are mapped here. Belongs to the thread that reads the link.
 #[derive(Debug, Default)]
-pub struct Files(BTreeMap<u64, Arc<PeerFile>>);
+pub struct Files {
+    /// Lent of again and again.
+    lasting: BTreeMap<u64, Arc<PeerFile>>,
+    /// Of a copy of the replica, which its lender does not have any more once it was read: it is mapped until sums are lent, as they are to a member.
+    copy: Option<(u64, Arc<PeerFile>)>,
+}
 
 impl Files {
-    /// The stretches that a loan is of, as long as pieces; what is wrong otherwise.
+    /// The stretches that a loan is of, as long as pieces; what is wrong otherwise. `kind`: what they are.
     pub fn borrow(
         &mut self,
         process: Option<&PeerProcess>,
-        loan: &Loan,
+        (kind, loan): (Kind, &Loan),
         outbox: &Weak<Outbox>,
     ) -> Result<Vec<Borrowed>, String> {
-        let file = match self.0.get(&loan.file) {
-            Some(file) => Arc::clone(file),
-            None => self.open(process, loan)?,
-        };
+        let file = self.file(process, kind, loan)?;
         let bounds = usize::try_from(loan.start).ok().zip(usize::try_from(loan.elements).ok());
         let range = bounds.and_then(|(start, elements)| Some(start..start.checked_add(elements)?));
         let range = range.filter(|range| file.get(range.clone()).is_some());
@@ -140,11 +143,11 @@ impl Files {
     /// Maps files that are going to be lent of, and their pages on a thread of its own. What cannot be mapped is not: that shows when it is lent.
     pub fn see(&mut self, process: Option<&PeerProcess>, shown: &[Shown]) {
         let Some(process) = process else { return };
-        let new: Vec<&Shown> = shown.iter().filter(|shown| !self.0.contains_key(&shown.file)).collect();
+        let new: Vec<&Shown> = shown.iter().filter(|shown| !self.lasting.contains_key(&shown.file)).collect();
         let mut files = Vec::new();
-        for &Shown { file, descriptor } in new.into_iter().take(FILES_MAX.saturating_sub(self.0.len())) {
+        for &Shown { file, descriptor } in new.into_iter().take(FILES_MAX.saturating_sub(self.lasting.len())) {
             match process.open(file, descriptor) {
-                Ok(opened) => files.push(Arc::clone(self.0.entry(file).or_insert(Arc::new(opened)))),
+                Ok(opened) => files.push(Arc::clone(self.lasting.entry(file).or_insert(Arc::new(opened)))),
                 Err(error) => tracing::debug!(%error, file, "a file that a peer shows cannot be read"),
             }
         }
@@ -163,15 +166,30 @@ impl Files {
         }
     }
 
-    fn open(&mut self, process: Option<&PeerProcess>, loan: &Loan) -> Result<Arc<PeerFile>, String> {
-        let process = process.ok_or("a peer lends that was not recognised")?;
-        if self.0.len() >= FILES_MAX {
-            // Those in use stay mapped as long as they are.
-            self.0.clear();
+    fn file(&mut self, process: Option<&PeerProcess>, kind: Kind, loan: &Loan) -> Result<Arc<PeerFile>, String> {
+        let is_copy = kind == Kind::Replica;
+        self.copy.take_if(|(file, _)| match kind {
+            Kind::Replica => *file != loan.file,
+            // What a newcomer is sent beside it.
+            Kind::Gradient => false,
+            Kind::Partial(_) | Kind::Reduced => true,
+        });
+        let known = if is_copy { self.copy.as_ref().map(|(_, file)| file) } else { self.lasting.get(&loan.file) };
+        if let Some(file) = known {
+            return Ok(Arc::clone(file));
         }
+        let process = process.ok_or("a peer lends that was not recognised")?;
         let file = process.open(loan.file, loan.descriptor);
         let file = Arc::new(file.map_err(|error| format!("the memory that a peer lends cannot be read: {error}"))?);
-        self.0.insert(loan.file, Arc::clone(&file));
+        if is_copy {
+            self.copy = Some((loan.file, Arc::clone(&file)));
+            return Ok(file);
+        }
+        if self.lasting.len() >= FILES_MAX {
+            // Those in use stay mapped as long as they are.
+            self.lasting.clear();
+        }
+        self.lasting.insert(loan.file, Arc::clone(&file));
         Ok(file)
     }
 }
@@ -248,7 +266,7 @@ pub(crate) mod tests {
         let (lender, mut buffer) = (lender(&door), Pool::mapped(elements.len()).take());
         buffer.copy_from_slice(elements);
         let loan = lender.lend(&(Arc::new(buffer) as SharedElements), &range).unwrap();
-        Files::default().borrow(lender.process(), &loan, &Weak::new()).unwrap()
+        Files::default().borrow(lender.process(), (Kind::Reduced, &loan), &Weak::new()).unwrap()
     }
 
     #[test]
@@ -258,11 +276,11 @@ pub(crate) mod tests {
         let (lender, data) = (lender(&door), Arc::new(pool.take()) as SharedElements);
         let loan = lender.lend(&data, &(0..9)).unwrap();
         let mut files = Files::default();
-        assert!(files.borrow(None, &loan, &Weak::new()).is_err(), "it has to be opened");
+        assert!(files.borrow(None, (Kind::Reduced, &loan), &Weak::new()).is_err(), "it has to be opened");
         let unknown = Shown { file: u64::MAX, descriptor: -1 };
         files.see(lender.process(), &[&[unknown][..], &pool.files()].concat());
-        assert_eq!(files.0.len(), 2, "what is not there is passed over");
-        assert_eq!(files.borrow(None, &loan, &Weak::new()).unwrap()[0].len(), 9);
+        assert_eq!(files.lasting.len(), 2, "what is not there is passed over");
+        assert_eq!(files.borrow(None, (Kind::Reduced, &loan), &Weak::new()).unwrap()[0].len(), 9);
         files.see(None, &pool.files());
     }
 
@@ -274,12 +292,30 @@ pub(crate) mod tests {
         let loan = lender.lend(&data, &(5..PIECE_ELEMENTS + 7)).unwrap();
         drop(data);
         assert_ne!(pool.take().segment().unwrap().place(), place, "it is lent");
-        let borrowed = Files::default().borrow(lender.process(), &loan, &Weak::new()).unwrap();
+        let borrowed = Files::default().borrow(lender.process(), (Kind::Reduced, &loan), &Weak::new()).unwrap();
         let lens: Vec<usize> = borrowed.iter().map(|piece| piece.len()).collect();
         assert_eq!((lens, borrowed[0][0], borrowed[1][1]), (vec![PIECE_ELEMENTS, 2], 5.0, (PIECE_ELEMENTS + 6) as f32));
         assert!(lender.take_back(loan.number) && !lender.take_back(loan.number), "once");
         let free = [pool.take(), pool.take()].map(|buffer| buffer.segment().unwrap().place());
         assert!(free.contains(&place));
+    }
+
+    /// A newcomer would have a second replica mapped for as long as it is a member.
+    #[test]
+    fn a_copy_of_the_replica_is_mapped_until_a_sum_is_lent() {
+        let (door, (_pool, data), (_other, copy)) = (Door::new([8; 16]).unwrap(), buffer(), buffer());
+        let (lender, mut files) = (lender(&door), Files::default());
+        let mut borrow = |kind, data: &SharedElements| {
+            let loan = lender.lend(data, &(0..9)).unwrap();
+            let file = Arc::downgrade(&files.borrow(lender.process(), (kind, &loan), &Weak::new()).unwrap()[0].file);
+            (file, files.lasting.len())
+        };
+        let (of_copy, _) = borrow(Kind::Replica, &copy);
+        assert!(Weak::ptr_eq(&of_copy, &borrow(Kind::Replica, &copy).0), "it is not mapped once more for each stretch");
+        assert_eq!((borrow(Kind::Gradient, &data).1, of_copy.strong_count()), (1, 1));
+        let (of_sum, lasting) = borrow(Kind::Reduced, &data);
+        assert_eq!((of_copy.strong_count(), of_sum.strong_count(), lasting), (0, 1, 1));
+        assert_eq!((borrow(Kind::Replica, &copy).0.strong_count(), of_sum.strong_count()), (1, 1));
     }
 
     #[test]
@@ -319,11 +355,14 @@ pub(crate) mod tests {
         let lender = lender(&door);
         let loan = lender.lend(&data, &(0..9)).unwrap();
         let mut files = Files::default();
-        let mut refused = |loan: Loan| files.borrow(lender.process(), &loan, &Weak::new()).is_err();
+        let mut refused = |loan: Loan| files.borrow(lender.process(), (Kind::Reduced, &loan), &Weak::new()).is_err();
         assert!(refused(Loan { file: loan.file + 1000, ..loan }));
         assert!(refused(Loan { elements: 1 << 30, ..loan }));
         assert!(refused(Loan { start: u64::MAX, ..loan }));
         assert!(!refused(loan));
-        assert!(Files::default().borrow(None, &loan, &Weak::new()).is_err(), "from nobody that is known");
+        assert!(
+            Files::default().borrow(None, (Kind::Reduced, &loan), &Weak::new()).is_err(),
+            "from nobody that is known"
+        );
     }
 }

@@ -431,7 +431,7 @@ impl Reader<'_> {
 
     fn lent(&mut self, header: Header, kind: Kind, loan: &Loan) -> Result<bool, String> {
         let mut offset = header.offset;
-        for piece in self.files.borrow(self.lender.process(), loan, &self.outbox)? {
+        for piece in self.files.borrow(self.lender.process(), (kind, loan), &self.outbox)? {
             let bulk = Bulk { offset, elements: piece.len(), ..header.bulk(kind) };
             offset += piece.len() as u64;
             if !self.say(Event::Bulk(self.id, bulk, Stretch::Lent(piece))) {
