@@ -27,8 +27,8 @@ use workers_session::{Peer, RankMetrics, Tag};
 const STATUS_NO_REPLICA: i32 = 3;
 /// Of one that found replicas different.
 const STATUS_DIVERGED: i32 = 6;
-/// How long computing a digest takes.
-const DIGEST_US: u64 = 2_000;
+/// How long computing a checksum takes.
+const CHECKSUM_US: u64 = 2_000;
 /// Making room for a growth takes so long.
 const ROOM_US: u64 = 100_000;
 
@@ -349,14 +349,14 @@ impl World {
             Out::Warm(generation, ..) => self.send_in(50_000, pid, Input::Member(In::Warmed(generation))),
             Out::Prefetch(..) => {}
             Out::Write { task, .. } => self.write(pid, task),
-            Out::Digest(at) => {
+            Out::Checksum(at) => {
                 if executor.step != Some(at.step) {
                     let told = format!("{pid:?} at {:?}: {at:?}", executor.step);
-                    return self.found("a digest is of its boundary's step", told);
+                    return self.found("a checksum is of its boundary's step", told);
                 }
                 let replica = executor.replica.clone();
-                let (digest, took) = (self.mutants.digest(&replica), Duration::from_micros(DIGEST_US));
-                self.send_in(DIGEST_US, pid, Input::Member(In::Digested { at, digest, took }));
+                let (checksum, took) = (self.mutants.checksum(&replica), Duration::from_micros(CHECKSUM_US));
+                self.send_in(CHECKSUM_US, pid, Input::Member(In::Checksum { at, checksum, took }));
             }
             Out::Report(mut report) => {
                 // The member counts four bytes to an element; here one stands for more.

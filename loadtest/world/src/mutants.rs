@@ -17,6 +17,7 @@ use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::{Report, ReportRecord};
 use events_schema::{Digest, Generation, JobId, Offset, ServerId, SlotId, TimeMs};
 use serde::{Deserialize, Serialize};
+use workers_session::ReplicaChecksum;
 
 /// A defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -251,10 +252,11 @@ impl Mutants {
         }
     }
 
-    /// What a member says its replica's digest is.
+    /// What a member says its replica's checksum is.
     #[must_use]
-    pub fn digest(&self, replica: &[Element]) -> Digest {
-        if self.has(Mutant::NobodyCompares) { Digest([0; 32]) } else { numbers::digest(replica) }
+    pub fn checksum(&self, replica: &[Element]) -> ReplicaChecksum {
+        let Digest(of) = if self.has(Mutant::NobodyCompares) { Digest([0; 32]) } else { numbers::digest(replica) };
+        ReplicaChecksum(std::array::from_fn(|place| of[place]))
     }
 
     /// What an agent hears of what a controller says.

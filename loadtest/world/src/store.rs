@@ -17,7 +17,7 @@ use std::time::Duration;
 use storage_keys::{CheckpointName, ObjectOfJob};
 use workers_agent_core::ProcessEnd;
 use workers_member::{Done, In, Saved, Task, Written};
-use workers_session::{CheckpointId, ShardWritten};
+use workers_session::{CheckpointId, PartDigests, ShardWritten};
 
 /// Time of any request, and between two attempts while the store is away.
 const REQUEST_US: u64 = 15_000;
@@ -316,9 +316,9 @@ impl World {
         match task {
             Task::Shard { checkpoint, index, count } => {
                 let key = name(&snapshot.job, checkpoint).shard(u32::from(index));
-                // Of its bytes; what members compare is another matter.
-                let digest = replica_digest;
-                let replica_digest = self.mutants.digest(&snapshot.replica);
+                // Of its bytes, and of what the manifest says; what members compare is another matter.
+                let (digest, part_digests) = (replica_digest, PartDigests(vec![replica_digest]));
+                let checksum = self.mutants.checksum(&snapshot.replica);
                 self.store.insert(self.bus.now(), key, Object::Shard(snapshot));
                 let bytes = self.schedule.setup.element_bytes * (REPLICA / usize::from(count).max(1)) as u64;
                 let (first_element, elements) = (0, (REPLICA / usize::from(count).max(1)) as u64);
@@ -331,13 +331,15 @@ impl World {
                     elements,
                     bytes,
                     digest,
-                    replica_digest,
+                    checksum,
                     writer,
+                    part_digests,
                 })
             }
             Task::Manifest(checkpoint, shards) => {
                 let (step, name) = (checkpoint.step, name(&snapshot.job, checkpoint));
-                let replica_digest = shards.first().map_or(Digest([0; 32]), |shard| shard.replica_digest);
+                let replica_digest =
+                    shards.iter().flat_map(|shard| &shard.part_digests.0).next().map_or(Digest([0; 32]), |of| *of);
                 let bytes = shards.iter().map(|shard| shard.bytes).sum();
                 let shards =
                     shards.into_iter().map(|shard| (name.shard(u32::from(shard.index)), shard.digest)).collect();

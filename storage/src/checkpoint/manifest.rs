@@ -1,5 +1,6 @@
 //! What a checkpoint consists of. Pure: types, their JSON, and the check that shards make a whole.
 
+use super::digest::PART_ELEMENTS;
 use crate::keys::CheckpointName;
 use events_schema::{Digest, Generation, JobId, Step};
 use serde::{Deserialize, Serialize};
@@ -39,17 +40,15 @@ impl ShardRange {
     }
 }
 
-/// Cuts a replica of `replica_len` elements into one shard per member, equal in length up to one element.
+/// Cuts a replica of `replica_len` elements into one shard per member, equal in length up to [`PART_ELEMENTS`], and between such. (Earlier builds cut anywhere.)
 #[must_use]
 pub fn cut_shards(replica_len: u64, members: u32) -> Vec<ShardRange> {
-    let count = u64::from(members.max(1));
-    let (length, longer) = (replica_len / count, replica_len % count);
+    let (count, parts) = (u64::from(members.max(1)), replica_len.div_ceil(PART_ELEMENTS));
+    let (length, longer) = (parts / count, parts % count);
+    // The last ones are longer: the last part may be short.
+    let start = |i: u64| (PART_ELEMENTS * (i * length + (i + longer).saturating_sub(count))).min(replica_len);
     (0..count)
-        .map(|i| ShardRange {
-            index: i as u32,
-            first_element: i * length + i.min(longer),
-            elements: length + u64::from(i < longer),
-        })
+        .map(|i| ShardRange { index: i as u32, first_element: start(i), elements: start(i + 1) - start(i) })
         .collect()
 }
 
@@ -87,7 +86,7 @@ pub struct Manifest {
     pub step: Step,
     /// Elements of the flat replica.
     pub replica_len: u64,
-    /// [`replica_digest`] of the whole.
+    /// [`super::replica_digest`] of the whole.
     pub replica_digest: Digest,
     /// In order, without gap or overlap.
     pub shards: Vec<ShardRecord>,
@@ -214,12 +213,6 @@ impl Manifest {
 
 fn build_of(written_by: Option<&str>) -> String {
     written_by.map_or_else(|| "the build that wrote it".to_owned(), |build| format!("the build that wrote it, {build}"))
-}
-
-/// BLAKE3 of a replica's little-endian bytes.
-#[must_use]
-pub fn replica_digest(replica: &[f32]) -> Digest {
-    Digest::of(bytes_of(replica))
 }
 
 // Elements are hashed and stored as they lie in memory.

@@ -266,6 +266,34 @@ proptest! {
             next += shard.elements;
         }
         prop_assert_eq!(next, len);
-        prop_assert!(shards.iter().map(|s| s.elements).max().unwrap() - shards.iter().map(|s| s.elements).min().unwrap() <= 1);
+        let of = |shard: &ShardRange| shard.elements;
+        prop_assert!(shards.iter().map(of).max().unwrap() - shards.iter().map(of).min().unwrap() <= PART_ELEMENTS);
     }
+
+    #[test]
+    fn what_members_hash_of_their_own_parts_makes_the_digest_of_the_whole(len in 0usize..20_000, members in 1u32..12) {
+        let (replica, len) = (replica(len), len as u64);
+        let shards = cut_shards(len, members);
+        let digests: Vec<Vec<Digest>> =
+            shards.iter().map(|shard| part_digests(shard.of(&replica).unwrap(), shard.first_element, len)).collect();
+        let whole = |digests: &[Vec<Digest>]| {
+            whole_digest(len, shards.iter().copied().zip(digests.iter().map(Vec::as_slice)))
+        };
+        prop_assert_eq!(whole(&digests), Some(replica_digest(&replica)));
+        let with_one_more = digests.iter().map(|part| [part.as_slice(), &[Digest([0; 32])]].concat());
+        let several = shards.iter().filter(|shard| shard.elements > 0).count() > 1;
+        prop_assert!(!several || whole(&with_one_more.collect::<Vec<_>>()).is_none());
+        prop_assert!(!several || whole(&vec![Vec::new(); digests.len()]).is_none());
+    }
+}
+
+#[test]
+fn a_checksum_is_the_same_little_by_little() {
+    let replica = replica(70_001);
+    let mut checksum = Checksum::default();
+    replica.chunks(999).for_each(|some| checksum.add(some));
+    assert_eq!(checksum.finish(), Checksum::of(&replica));
+    let mut flipped = replica.clone();
+    flipped[50_000] = f32::from_bits(flipped[50_000].to_bits() ^ 1);
+    assert_ne!(Checksum::of(&flipped), Checksum::of(&replica));
 }

@@ -11,7 +11,7 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use serde_json::json;
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// Name of the one tensor of a shard.
@@ -46,6 +46,9 @@ pub enum CheckpointWriteError {
     /// The replica could not be read where it lies. The job goes on; the next checkpoint may succeed.
     #[error("the replica could not be read")]
     Unread(#[source] io::Error),
+    /// What writers say of their parts does not make a digest of the whole. A bug of one of them; stop.
+    #[error("the digests of the shards do not make one of the replica")]
+    Parts,
     /// The manifest that was to be written is not whole. A bug of the caller; stop.
     #[error("manifest is not whole")]
     NotWhole(#[source] ManifestError),
@@ -79,15 +82,25 @@ impl ShardElements {
         Self { place: range.place(replica.len()).unwrap_or_default(), within: replica }
     }
 
-    fn len(&self) -> usize {
-        self.place.len()
+    /// The memory that they lie in, if nobody else has it.
+    #[must_use]
+    pub fn into_memory(self) -> Option<Vec<f32>> {
+        Arc::try_unwrap(self.within).ok()
+    }
+}
+
+impl Deref for ShardElements {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.within[self.place.clone()]
     }
 }
 
 impl AsRef<[u8]> for ShardElements {
     /// As they are stored.
     fn as_ref(&self) -> &[u8] {
-        bytes_of(&self.within[self.place.clone()])
+        bytes_of(self)
     }
 }
 

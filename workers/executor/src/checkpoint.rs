@@ -1,10 +1,9 @@
 //! Writes shards, manifests and the final model, on threads of its own with bounded queues: one of what is written behind the training, one of what the job
 //! stands still for, which waits for nothing of the former.
 //!
-//! The trainer hands over a reference to its replica, not a copy. Behind the training a shard is copied out, the whole is hashed and let go; if the
-//! trainer's next update comes sooner than that, it waits, or works on a copy where there is something else to write first. So training
-//! pauses for one copy at most, and usually not at all. The shard is copied into the memory of the one before: memory that is touched for the first time
-//! takes ten times as long. All the rest, which is most of it, is done by threads that give way to those that train if it is much. What the job stands still for is read
+//! The trainer hands over a reference to its replica, not a copy. Behind the training a shard is copied out first (`shard.rs`), and then the replica is let go; if the
+//! trainer's next update comes sooner than that, it waits. So training pauses for one copy of a shard at most, and usually not at all, however long writing takes.
+//! All the rest, which is most of it, is done by threads that give way to those that train if it is much. What the job stands still for is read
 //! where it lies, and written at full speed. Reading is in `restore.rs`.
 //!
 //! Next on a job's path: `storage/src/checkpoint/mod.rs`.
@@ -12,6 +11,7 @@
 use crate::inbox::{Event, Saved, WriteFailure};
 use crate::program::Program;
 use crate::replica::Readable;
+use crate::shard::{Copier, CopyMemory, Place, Reading, Shard};
 use crate::tokens::WriterTokens;
 use events_schema::{Digest, Generation, JobId, WriterToken};
 use object_store::ObjectStore;
@@ -20,17 +20,17 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use storage::checkpoint::{
-    CheckpointWriteError, FORMAT_VERSION, Manifest, ShardElements, ShardRange, ShardRecord, THIS_BUILD, cut_shards,
-    replica_digest, write_manifest, write_model, write_shard,
+    CheckpointWriteError, FORMAT_VERSION, Manifest, ShardRange, ShardRecord, THIS_BUILD, part_digests, whole_digest,
+    write_manifest, write_model, write_shard,
 };
 use storage::keys::CheckpointName;
 use tokio::runtime::Runtime;
-use workers_session::{CheckpointId, ShardWritten};
+use workers_session::{CheckpointId, PartDigests, ShardWritten};
 
-/// Tasks waiting for a thread: a shard, and a manifest of the one before.
-const TASKS_MAX: usize = 2;
+/// Tasks of a thread that are not done: a shard that it writes, the next one, and a manifest of the one before.
+const TASKS_MAX: usize = 3;
 /// By how much threads that write behind the training are nicer than those that train. Beside these they get a tenth of a processor that is asked for by
 /// both, so that a checkpoint always ends, and all that nobody else wants.
 const NICER_BY: i32 = 10;
@@ -44,58 +44,109 @@ const TOKEN_WAIT: Duration = Duration::from_secs(5);
 
 /// What there is to write.
 pub enum Task {
-    /// A part of the replica.
-    Shard {
-        /// Of which checkpoint.
-        checkpoint: CheckpointId,
-        /// Which part.
-        index: u16,
-        /// Of how many.
-        count: u16,
-        /// The replica at the checkpoint's step.
-        replica: Readable,
-    },
+    /// A part of the replica at the checkpoint's step.
+    Shard(Place, Readable),
     /// What makes shards a checkpoint.
     Manifest(CheckpointId, Vec<ShardWritten>),
     /// The final model as a file, and the digest of its parameters.
     Model(Vec<u8>, Digest),
-    /// Nothing to write: the digest of the replica, which members compare.
-    Digest {
-        /// At which boundary.
-        at: CheckpointId,
-        /// The replica there.
-        replica: Readable,
-        /// How long getting hold of it took.
-        read: Duration,
-    },
+}
+
+/// What a writing thread is given.
+pub enum Work {
+    /// What can be read as long as that takes.
+    Task(Task),
+    /// A part that was copied out of the replica.
+    Copied(Shard),
 }
 
 impl Task {
     /// Of which checkpoint; none for the final model.
     fn checkpoint(&self) -> Option<CheckpointId> {
         match self {
-            Self::Shard { checkpoint, .. } | Self::Manifest(checkpoint, _) => Some(*checkpoint),
-            Self::Digest { at, .. } => Some(*at),
+            Self::Shard((checkpoint, ..), _) | Self::Manifest(checkpoint, _) => Some(*checkpoint),
             Self::Model(..) => None,
         }
     }
 }
 
-/// The writing threads.
+impl Work {
+    fn checkpoint(&self) -> Option<CheckpointId> {
+        match self {
+            Self::Task(task) => task.checkpoint(),
+            Self::Copied(shard) => Some(shard.checkpoint),
+        }
+    }
+}
+
+/// The threads that read and write.
 pub struct CheckpointWriter {
+    /// Copies out what is written behind the training.
+    copier: Lane<Reading>,
+    memory: CopyMemory,
     /// Of what is written behind the training.
-    behind: Lane,
+    behind: Lane<Work>,
     /// Of what the job stands still for.
-    needed: Lane,
+    needed: Lane<Work>,
     /// What may not be left out and found no room. At most a shard, a manifest and the model: of memberships before nothing is kept.
     backlog: VecDeque<Task>,
 }
 
 /// The way to one of the threads.
-struct Lane {
-    tasks: SyncSender<Task>,
-    /// Tasks that the thread has, or will take next.
-    under_way: Arc<AtomicUsize>,
+pub struct Lane<T> {
+    /// Its queue.
+    pub tasks: SyncSender<T>,
+    /// What the thread has, will take next, or is copied for it.
+    pub under_way: UnderWay,
+}
+
+/// How many tasks are not done.
+#[derive(Clone, Default)]
+pub struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    /// Counts one more, unless there are [`TASKS_MAX`].
+    fn begin(&self) -> bool {
+        let more = |tasks| (tasks < TASKS_MAX).then_some(tasks + 1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// One is done, or never will be.
+    pub fn done(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn is_none(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl<T> Lane<T> {
+    /// A queue, and its other end.
+    pub fn new() -> (Self, Receiver<T>) {
+        let (tasks, waiting) = sync_channel(TASKS_MAX);
+        (Self { tasks, under_way: UnderWay::default() }, waiting)
+    }
+
+    /// Queues a task, or gives it back. Never waits, because the thread may be waiting for the trainer to read its inbox.
+    fn offer(&self, task: T) -> Result<(), T> {
+        if !self.under_way.begin() {
+            return Err(task);
+        }
+        match self.tasks.try_send(task) {
+            Err(TrySendError::Full(task)) => {
+                self.under_way.done();
+                Err(task)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<T> Clone for Lane<T> {
+    fn clone(&self) -> Self {
+        Self { tasks: self.tasks.clone(), under_way: self.under_way.clone() }
+    }
 }
 
 struct Writer {
@@ -107,33 +158,8 @@ struct Writer {
     replica_len: u64,
     inbox: SyncSender<Event>,
     tokens: Arc<WriterTokens>,
-    /// Whether it writes behind the training, whose next update would change what is written; else from where that lies.
-    copies: bool,
-    /// The memory of the last copy.
-    shard: Arc<Vec<f32>>,
-}
-
-impl Lane {
-    fn new() -> (Self, Receiver<Task>) {
-        let (tasks, waiting) = sync_channel(TASKS_MAX);
-        (Self { tasks, under_way: Arc::default() }, waiting)
-    }
-
-    /// Queues a task, or gives it back. Never waits, because the thread may be waiting for the trainer to read its inbox.
-    fn offer(&self, task: Task) -> Result<(), Task> {
-        self.under_way.fetch_add(1, Ordering::Relaxed);
-        match self.tasks.try_send(task) {
-            Err(TrySendError::Full(task)) => {
-                self.under_way.fetch_sub(1, Ordering::Relaxed);
-                Err(task)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.under_way.load(Ordering::Relaxed) == 0
-    }
+    /// Where copies lie.
+    memory: CopyMemory,
 }
 
 /// For all that is written behind the training: of a large replica its threads give way to those that train.
@@ -162,7 +188,8 @@ impl CheckpointWriter {
         tokens: &Arc<WriterTokens>,
         inbox: &SyncSender<Event>,
     ) -> io::Result<Self> {
-        let writer = |runtime, store, copies| Writer {
+        let memory = CopyMemory::default();
+        let writer = |runtime, store| Writer {
             runtime,
             store,
             job: program.job.clone(),
@@ -171,31 +198,41 @@ impl CheckpointWriter {
             replica_len: program.lengths().replica as u64,
             inbox: inbox.clone(),
             tokens: Arc::clone(tokens),
-            copies,
-            shard: Arc::default(),
+            memory: memory.clone(),
         };
         let behind = behind_the_training(size_of::<f32>() * program.lengths().replica)?;
-        Ok(Self {
-            behind: writer(Arc::new(behind), store, true).start("ebb-checkpoint")?,
-            needed: writer(Arc::clone(&program.runtime), Arc::clone(&program.store), false).start("ebb-save")?,
-            backlog: VecDeque::new(),
-        })
+        let behind = writer(Arc::new(behind), store).start("ebb-checkpoint")?;
+        let needed = writer(Arc::clone(&program.runtime), Arc::clone(&program.store)).start("ebb-save")?;
+        let copier = Copier { writer: behind.clone(), inbox: inbox.clone(), memory: memory.clone() }.start()?;
+        Ok(Self { copier, memory, behind, needed, backlog: VecDeque::new() })
     }
 
     /// Queues a task unless the store is too slow for the interval. Then this checkpoint stays incomplete, and the next one may do better.
     pub fn offer(&mut self, task: Task) -> bool {
-        self.behind.offer(task).is_ok()
+        let Task::Shard(place, replica) = task else { return self.behind.offer(Work::Task(task)).is_ok() };
+        // Before it is copied: else it could be copied for nothing.
+        if !self.memory.begin() {
+            return false;
+        }
+        let counted = self.behind.under_way.begin();
+        let copied = counted && self.copier.offer(Reading::Shard(place, replica)).is_ok();
+        if counted && !copied {
+            self.behind.under_way.done();
+        }
+        if !copied {
+            self.memory.end(None);
+        }
+        copied
     }
 
-    /// Whether a shard that is offered now is copied at once.
+    /// Has a checksum taken, unless a shard is being copied, which is compared as well. Whether it will be.
+    pub fn compare(&mut self, at: CheckpointId, replica: Readable, read: Duration) -> bool {
+        self.is_free() && self.copier.offer(Reading::Checksum { at, replica, read }).is_ok()
+    }
+
+    /// Whether nothing is being read that the next update would wait for.
     pub fn is_free(&self) -> bool {
-        self.behind.is_idle()
-    }
-
-    /// Whether the threads have nothing to do. A digest is ordered only then: behind an upload it would hold on to the replica, which the next update
-    /// would have to copy; and what is written there is compared as well.
-    pub fn is_idle(&self) -> bool {
-        self.behind.is_idle() && self.needed.is_idle() && self.backlog.is_empty()
+        self.copier.under_way.is_none()
     }
 
     /// A thread is done with a task, so it has room for another.
@@ -216,7 +253,7 @@ impl CheckpointWriter {
     /// Queues what waits for room.
     fn flush(&mut self) {
         while let Some(task) = self.backlog.pop_front() {
-            if let Err(task) = self.needed.offer(task) {
+            if let Err(Work::Task(task)) = self.needed.offer(Work::Task(task)) {
                 return self.backlog.push_front(task);
             }
         }
@@ -224,38 +261,40 @@ impl CheckpointWriter {
 }
 
 impl Writer {
-    fn start(mut self, name: &str) -> io::Result<Lane> {
+    fn start(self, name: &str) -> io::Result<Lane<Work>> {
         let (lane, waiting) = Lane::new();
-        let under_way = Arc::clone(&lane.under_way);
+        let under_way = lane.under_way.clone();
         std::thread::Builder::new().name(name.to_owned()).spawn(move || self.run(&waiting, &under_way))?;
         Ok(lane)
     }
 
-    fn run(&mut self, tasks: &Receiver<Task>, under_way: &AtomicUsize) {
-        while let Ok(task) = tasks.recv() {
-            let checkpoint = task.checkpoint();
+    fn run(&self, works: &Receiver<Work>, under_way: &UnderWay) {
+        while let Ok(work) = works.recv() {
+            let checkpoint = work.checkpoint();
             let event =
-                self.write(task).unwrap_or_else(|source| Event::NotWritten(WriteFailure { checkpoint, source }));
+                self.write(work).unwrap_or_else(|source| Event::NotWritten(WriteFailure { checkpoint, source }));
             let told = self.inbox.send(event);
-            // Not before: who takes a thread for idle may wait for it, and it for room in the inbox.
-            under_way.fetch_sub(1, Ordering::Relaxed);
+            under_way.done();
             if told.is_err() {
                 return;
             }
         }
     }
 
-    fn write(&mut self, task: Task) -> Result<Event, CheckpointWriteError> {
-        match task {
-            Task::Shard { checkpoint, index, count, replica } => self.write_shard(checkpoint, index, count, replica),
-            Task::Manifest(checkpoint, shards) => self.write_manifest(checkpoint, &shards),
-            Task::Digest { at, replica, read } => {
-                let begun = Instant::now();
-                let digest = replica.digest().map_err(CheckpointWriteError::Unread)?;
-                drop(replica);
-                Ok(Event::Digested { at, digest, took: read + begun.elapsed() })
+    fn write(&self, work: Work) -> Result<Event, CheckpointWriteError> {
+        match work {
+            Work::Task(Task::Shard(place, replica)) => {
+                // Whoever goes on in another membership meanwhile works on a copy.
+                let shard = Shard::in_place(place, replica).map_err(CheckpointWriteError::Unread)?;
+                self.write_shard(&shard)
             }
-            Task::Model(file, digest) => {
+            Work::Copied(shard) => {
+                let written = self.write_shard(&shard);
+                self.memory.end(Some(shard.elements));
+                written
+            }
+            Work::Task(Task::Manifest(checkpoint, shards)) => self.write_manifest(checkpoint, &shards),
+            Work::Task(Task::Model(file, digest)) => {
                 self.runtime.block_on(write_model(&self.store, &self.job, file))?;
                 Ok(Event::ModelWritten(digest))
             }
@@ -280,56 +319,26 @@ impl Writer {
         CheckpointName { job: self.job.clone(), generation, step, writer: Some(writer) }
     }
 
-    fn write_shard(
-        &mut self,
-        checkpoint: CheckpointId,
-        index: u16,
-        count: u16,
-        replica: Readable,
-    ) -> Result<Event, CheckpointWriteError> {
-        let shards = cut_shards(replica.elements() as u64, u32::from(count));
-        let nothing = ShardRange { index: u32::from(index), first_element: 0, elements: 0 };
-        let range = shards.get(usize::from(index)).copied().unwrap_or(nothing);
-        let (elements, digest) = if self.copies {
-            self.copied(range, replica).map_err(CheckpointWriteError::Unread)?
-        } else {
-            // Whoever goes on in another membership meanwhile works on a copy.
-            let replica = replica.into_shared().map_err(CheckpointWriteError::Unread)?;
-            let digest = replica_digest(&replica);
-            (ShardElements::of(range, replica), digest)
-        };
+    fn write_shard(&self, shard: &Shard) -> Result<Event, CheckpointWriteError> {
+        let &Shard { checkpoint, count, range, replica_len, checksum, .. } = shard;
+        let part = shard.elements.clone();
+        let part_digests = self.by_runtime(async move { part_digests(&part, range.first_element, replica_len) });
         let writer = self.token(checkpoint.tag.generation)?;
-        let (name, store) = (self.name(checkpoint, writer), Arc::clone(&self.store));
+        let (name, store, elements) = (self.name(checkpoint, writer), Arc::clone(&self.store), shard.elements.clone());
         let record = self.by_runtime(async move { write_shard(&store, &name, range, &elements).await })?;
         Ok(Event::ShardWritten(ShardWritten {
             checkpoint,
-            index,
+            // Of a job's members there are fewer.
+            index: u16::try_from(range.index).unwrap_or(u16::MAX),
             count,
             first_element: record.first_element,
             elements: record.elements,
             bytes: record.bytes,
             digest: record.blake3,
-            replica_digest: digest,
+            checksum,
             writer: Some(writer),
+            part_digests: PartDigests(part_digests),
         }))
-    }
-
-    /// A shard in memory of its own, and the digest of the whole, which is let go as soon as that is possible: the trainer's next update waits for it. Of a
-    /// replica that is copied whole the copy is hashed, for which nobody waits.
-    fn copied(&mut self, range: ShardRange, replica: Readable) -> io::Result<(ShardElements, Digest)> {
-        // An attempt to write it that was given up may hold on to it.
-        let mut shard = Arc::try_unwrap(std::mem::take(&mut self.shard)).unwrap_or_default();
-        shard.clear();
-        replica.copy(range.place(replica.elements()).unwrap_or_default(), &mut shard)?;
-        self.shard = Arc::new(shard);
-        let digest = if self.shard.len() == replica.elements() {
-            drop(replica);
-            let copy = Arc::clone(&self.shard);
-            self.by_runtime(async move { replica_digest(&copy) })
-        } else {
-            replica.digest()?
-        };
-        Ok((ShardElements::all(Arc::clone(&self.shard)), digest))
     }
 
     /// Has this thread wait for what the runtime's own threads do, at their priority.
@@ -348,7 +357,13 @@ impl Writer {
             bytes: s.bytes,
             blake3: s.digest,
         };
-        let replica_digest = shards.first().map_or(Digest([0; 32]), |s| s.replica_digest);
+        let place = |s: &ShardWritten| ShardRange {
+            index: u32::from(s.index),
+            first_element: s.first_element,
+            elements: s.elements,
+        };
+        let parts = shards.iter().map(|shard| (place(shard), &*shard.part_digests.0));
+        let replica_digest = whole_digest(self.replica_len, parts).ok_or(CheckpointWriteError::Parts)?;
         let manifest = Manifest {
             format_version: FORMAT_VERSION,
             job: self.job.clone(),
@@ -372,10 +387,14 @@ mod tests {
     use super::*;
     use events_schema::Step;
     use object_store::{ObjectStoreExt, memory::InMemory};
+    use storage::checkpoint::{Checksum, PART_ELEMENTS};
     use workers_session::Tag;
 
     const GENERATION: Generation = Generation(3);
     const CHECKPOINT: CheckpointId = CheckpointId { step: Step(9), tag: Tag { generation: GENERATION, revision: 0 } };
+
+    /// Three parts and a little.
+    const REPLICA_LEN: usize = 3 * PART_ELEMENTS as usize + 8;
 
     fn writer() -> Writer {
         let (inbox, _) = sync_channel(1);
@@ -385,22 +404,29 @@ mod tests {
             job: JobId::parse("job-a").unwrap(),
             spec_digest: Digest::of(b"spec"),
             class: Digest::of(b"class"),
-            replica_len: 8,
+            replica_len: REPLICA_LEN as u64,
             inbox,
             tokens: Arc::default(),
-            copies: true,
-            shard: Arc::default(),
+            memory: CopyMemory::default(),
         }
     }
 
-    fn shard_of(writer: &mut Writer, index: u16) -> ShardWritten {
+    /// What copies for a writer.
+    fn copier(writer: &Writer) -> Copier {
+        Copier { writer: Lane::new().0, inbox: sync_channel(1).0, memory: writer.memory.clone() }
+    }
+
+    fn replica() -> Readable {
+        Readable::kept(Arc::new(vec![1.0; REPLICA_LEN]))
+    }
+
+    fn shard_of(writer: &Writer, index: u16) -> ShardWritten {
         shard_of_all(writer, index, 2)
     }
 
-    fn shard_of_all(writer: &mut Writer, index: u16, count: u16) -> ShardWritten {
-        let task =
-            Task::Shard { checkpoint: CHECKPOINT, index, count, replica: Readable::kept(Arc::new(vec![1.0; 8])) };
-        match writer.write(task).unwrap() {
+    fn shard_of_all(writer: &Writer, index: u16, count: u16) -> ShardWritten {
+        let copied = copier(writer).copied((CHECKPOINT, index, count), replica()).unwrap();
+        match writer.write(Work::Copied(copied)).unwrap() {
             Event::ShardWritten(shard) => shard,
             _ => unreachable!(),
         }
@@ -411,12 +437,12 @@ mod tests {
     #[test]
     fn a_manifest_names_what_was_written_or_is_not_written() {
         let (old, new) = (WriterToken([1; 16]), WriterToken([2; 16]));
-        let mut writer = writer();
+        let writer = writer();
         writer.tokens.add(GENERATION, old);
-        let first = shard_of(&mut writer, 0);
-        let both = [first.clone(), shard_of(&mut writer, 1)];
+        let first = shard_of(&writer, 0);
+        let both = [first.clone(), shard_of(&writer, 1)];
         writer.tokens.add(GENERATION, new);
-        let mixed = [first, shard_of(&mut writer, 1)];
+        let mixed = [first, shard_of(&writer, 1)];
         let said = writer.write_manifest(CHECKPOINT, &mixed).err().unwrap();
         assert!(matches!(said, CheckpointWriteError::Mixed { generation: GENERATION }), "{said}");
         let foreign = both.clone().map(|shard| ShardWritten { writer: Some(WriterToken([9; 16])), ..shard });
@@ -433,24 +459,42 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_is_the_whole_replica_has_the_digest_of_all() {
+    fn who_writes_a_part_alone_has_the_checksum_of_all() {
+        let writer = writer();
+        writer.tokens.add(GENERATION, WriterToken([1; 16]));
+        let whole = shard_of_all(&writer, 0, 1);
+        assert_eq!((whole.elements, whole.checksum.0), (REPLICA_LEN as u64, Checksum::of(&[1.0; REPLICA_LEN])));
+        assert_eq!(shard_of(&writer, 1).checksum, whole.checksum);
+    }
+
+    #[test]
+    fn parts_make_the_digest_of_the_whole_however_many_wrote_them() {
         let mut writer = writer();
         writer.tokens.add(GENERATION, WriterToken([1; 16]));
-        let whole = shard_of_all(&mut writer, 0, 1);
-        assert_eq!((whole.elements, whole.replica_digest), (8, replica_digest(&[1.0; 8])));
-        assert_eq!(shard_of(&mut writer, 1).replica_digest, whole.replica_digest);
+        for count in 1..4 {
+            let shards: Vec<ShardWritten> = (0..count).map(|index| shard_of_all(&writer, index, count)).collect();
+            let of_another = [&shards[..shards.len() - 1], &[shard_of_all(&writer, 0, 4)]].concat();
+            assert!(
+                matches!(writer.write_manifest(CHECKPOINT, &of_another), Err(CheckpointWriteError::Parts)),
+                "{count}"
+            );
+            let Event::ManifestWritten(_, saved) = writer.write_manifest(CHECKPOINT, &shards).unwrap() else {
+                unreachable!()
+            };
+            assert_eq!(saved.replica_digest, storage::checkpoint::replica_digest(&[1.0; REPLICA_LEN]));
+            writer.store = Arc::new(InMemory::new());
+        }
     }
 
     #[test]
     fn what_the_job_stands_still_for_is_the_same_without_a_copy() {
-        let (mut behind, mut needed) = (writer(), Writer { copies: false, ..writer() });
-        for writer in [&behind, &needed] {
-            writer.tokens.add(GENERATION, WriterToken([1; 16]));
-        }
+        let writer = writer();
+        writer.tokens.add(GENERATION, WriterToken([1; 16]));
         for (index, count) in [(0, 1), (0, 2), (1, 2), (2, 3)] {
-            assert_eq!(shard_of_all(&mut behind, index, count), shard_of_all(&mut needed, index, count));
+            let in_place = Work::Task(Task::Shard((CHECKPOINT, index, count), replica()));
+            let Event::ShardWritten(in_place) = writer.write(in_place).unwrap() else { unreachable!() };
+            assert_eq!(shard_of_all(&writer, index, count), in_place);
         }
-        assert_eq!((behind.shard.len(), needed.shard.capacity()), (2, 0));
     }
 
     /// The niceness of the threads that write a replica of so many bytes, by the kernel's word.
@@ -469,81 +513,93 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_shard_is_that_of_the_one_before() {
-        let mut writer = writer();
+        let writer = writer();
         writer.tokens.add(GENERATION, WriterToken([1; 16]));
-        shard_of(&mut writer, 0);
-        let memory = writer.shard.as_ptr();
-        shard_of(&mut writer, 1);
-        assert_eq!(writer.shard.as_ptr(), memory);
-        // Whoever still holds it keeps what it holds.
-        let held = Arc::clone(&writer.shard);
-        shard_of(&mut writer, 0);
-        assert_ne!(writer.shard.as_ptr(), held.as_ptr());
+        let copied = |index| copier(&writer).copied((CHECKPOINT, index, 2), replica()).unwrap();
+        let first = copied(0);
+        let memory = first.elements.as_ptr();
+        // An attempt to write it that was given up may still hold it.
+        let held = first.elements.clone();
+        writer.write(Work::Copied(first)).unwrap();
+        let second = copied(0);
+        assert_ne!(second.elements.as_ptr(), memory);
+        let memory = second.elements.as_ptr();
+        writer.write(Work::Copied(second)).unwrap();
+        assert_eq!(copied(1).elements.as_ptr(), memory);
+        drop(held);
     }
 
     fn shard(generation: u64) -> Task {
         let tag = Tag { generation: Generation(generation), revision: 0 };
-        Task::Shard {
-            checkpoint: CheckpointId { step: Step(3), tag },
-            index: 0,
-            count: 1,
-            replica: Readable::kept(Arc::default()),
-        }
+        Task::Shard((CheckpointId { step: Step(3), tag }, 0, 1), Readable::kept(Arc::default()))
     }
 
-    fn generation(task: &Task) -> Option<u64> {
-        task.checkpoint().map(|checkpoint| checkpoint.tag.generation.0)
+    fn generations(works: &Receiver<Work>) -> Vec<Option<u64>> {
+        works.try_iter().map(|work| work.checkpoint().map(|checkpoint| checkpoint.tag.generation.0)).collect()
     }
 
     /// Lanes without threads, and what waits in each.
-    fn lanes() -> (CheckpointWriter, [Receiver<Task>; 2]) {
-        let ((behind, of_behind), (needed, of_needed)) = (Lane::new(), Lane::new());
-        (CheckpointWriter { behind, needed, backlog: VecDeque::new() }, [of_behind, of_needed])
+    fn lanes() -> (CheckpointWriter, Receiver<Reading>, [Receiver<Work>; 2]) {
+        let ((copier, of_copier), (behind, of_behind), (needed, of_needed)) = (Lane::new(), Lane::new(), Lane::new());
+        let (memory, backlog) = (CopyMemory::default(), VecDeque::new());
+        (CheckpointWriter { copier, memory, behind, needed, backlog }, of_copier, [of_behind, of_needed])
     }
 
     #[test]
     fn a_full_queue_keeps_nobody_waiting_and_loses_nothing_that_counts() {
-        let (mut writer, [behind, needed]) = lanes();
-        let taken: Vec<bool> = (1..=3).map(|of| writer.offer(shard(of))).collect();
-        assert_eq!(taken, [true, true, false], "of what is behind the training the last is left out");
-        assert_eq!(behind.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(1), Some(2)]);
-        writer.put(shard(3));
-        writer.put(shard(3));
-        writer.put(shard(3));
+        let (mut writer, copier, [_behind, needed]) = lanes();
+        let taken: Vec<bool> = (1..=4).map(|of| writer.offer(shard(of))).collect();
+        assert_eq!(taken, [true, true, false, false], "of what is behind the training the last are left out");
+        assert_eq!(copier.try_iter().count(), 2, "and not copied");
+        let mut manifest = || writer.offer(Task::Manifest(CHECKPOINT, Vec::new()));
+        assert_eq!([manifest(), manifest()], [true, false], "one finds room beside two shards");
+        (0..5).for_each(|_| writer.put(shard(3)));
         writer.put(shard(4));
         writer.put(Task::Model(Vec::new(), Digest([0; 32])));
         assert_eq!(writer.backlog.len(), 2, "what counts no more made room");
-        assert_eq!(needed.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(3), Some(3)]);
+        assert_eq!(generations(&needed), [Some(3); 3]);
         writer.done();
-        assert_eq!(needed.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(4), None]);
+        assert_eq!(generations(&needed), [], "it is not done with any");
+        (0..3).for_each(|_| writer.needed.under_way.done());
+        writer.done();
+        assert_eq!(generations(&needed), [Some(4), None]);
     }
 
     /// An upload behind the training may take minutes, and gives way to whatever else the machine does.
     #[test]
     fn what_the_job_stands_still_for_waits_for_nothing_behind_the_training() {
-        let (mut writer, [_behind, needed]) = lanes();
+        let (mut writer, _copier, [_behind, needed]) = lanes();
         assert!((0..2).all(|_| writer.offer(shard(3))));
         writer.put(shard(3));
         assert_eq!(needed.try_iter().count(), 1);
     }
 
+    /// The next update would wait for both.
     #[test]
-    fn replicas_are_compared_while_nothing_is_written() {
-        let (mut writer, [behind, needed]) = lanes();
-        assert!(writer.offer(shard(1)) && behind.try_recv().is_ok());
-        assert!(!writer.is_idle() && !writer.is_free(), "the thread is at it");
-        writer.behind.under_way.fetch_sub(1, Ordering::Relaxed);
-        assert!(writer.is_idle());
-        writer.put(shard(1));
-        assert!(!writer.is_idle() && writer.is_free() && needed.try_recv().is_ok());
-        writer.needed.under_way.fetch_sub(1, Ordering::Relaxed);
+    fn replicas_are_compared_while_none_is_copied() {
+        let (mut writer, copier, _others) = lanes();
+        let mut compares = || writer.compare(CHECKPOINT, Readable::kept(Arc::new(vec![1.5])), Duration::ZERO);
+        assert_eq!([compares(), compares()], [true, false]);
+        assert!(writer.offer(shard(2)), "a checkpoint waits for it");
+        assert_eq!(copier.try_iter().count(), 2);
+        (0..2).for_each(|_| writer.copier.under_way.done());
+        assert!(writer.is_free(), "an upload is no reason not to");
+    }
+
+    /// What its thread makes of one task.
+    fn said(reading: Reading) -> (Receiver<Work>, Event) {
+        let ((behind, works), (inbox, events)) = (Lane::new(), sync_channel(1));
+        let copier = Copier { writer: behind, inbox, memory: CopyMemory::default() }.start().unwrap();
+        copier.tasks.send(reading).unwrap();
+        drop(copier);
+        (works, events.recv().unwrap())
+    }
+
+    #[test]
+    fn a_checksum_is_told() {
         let (replica, read) = (Readable::kept(Arc::new(vec![1.5])), Duration::ZERO);
-        assert!(writer.offer(Task::Digest { at: CHECKPOINT, replica, read }));
-        assert!(!writer.is_idle() && writer.offer(shard(2)), "a checkpoint waits for it");
-        let digest = behind.try_recv().unwrap();
-        let Event::Digested { at: CHECKPOINT, digest, .. } = self::writer().write(digest).unwrap() else {
-            unreachable!()
-        };
-        assert_eq!(digest, replica_digest(&[1.5]));
+        let (_, event) = said(Reading::Checksum { at: CHECKPOINT, replica, read });
+        let Event::Checksum { at: CHECKPOINT, checksum, .. } = event else { unreachable!() };
+        assert_eq!(checksum.0, Checksum::of(&[1.5]));
     }
 }

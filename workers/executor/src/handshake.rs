@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 use workers_session::Peer;
 
 /// Version of everything executors say to each other. 1 had one key for all links of a job; in 2 the pieces of a sum came in order; in 3 they were
-/// always copied; in 4 each member sent its own sums to every owner, wherever that was; in 5 nobody showed files before lending of them.
-const VERSION: u16 = 6;
+/// always copied; in 4 each member sent its own sums to every owner, wherever that was; in 5 nobody showed files before lending of them; in 6
+/// each member hashed the whole replica for every checkpoint.
+const VERSION: u16 = 7;
 /// How long an acceptor waits to be told of who dials: its order was sent when the dialer's was. Within a handshake there is time left.
 const KEY_WAIT: Duration = Duration::from_secs(3);
 /// What is said before there is trust: a job id and a few digests.

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 pub use workers_member::Saved;
 use workers_member::{Bulk, LinkId};
-use workers_session::{CheckpointId, Envelope, Peer, ShardWritten};
+use workers_session::{CheckpointId, Envelope, Peer, ReplicaChecksum, ShardWritten};
 
 /// Events waiting at once; with a 256 KiB piece each they hold 32 MiB, or as much of their senders' memory.
 pub const EVENTS_MAX: usize = 128;
@@ -66,11 +66,11 @@ pub enum Event {
     ShardWritten(ShardWritten),
     /// A checkpoint's manifest is in the store.
     ManifestWritten(CheckpointId, Saved),
-    /// The replica's digest at a boundary, and how long computing it took.
-    Digested {
+    /// The replica's checksum at a boundary, and how long computing it took.
+    Checksum {
         /// Which boundary.
         at: CheckpointId,
-        digest: Digest,
+        checksum: ReplicaChecksum,
         took: Duration,
     },
     /// The final model is in the store; the digest of its parameters.

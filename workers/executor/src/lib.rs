@@ -39,6 +39,7 @@ mod replica;
 mod rest;
 mod restore;
 mod room;
+mod shard;
 mod tokens;
 mod trainer;
 mod workload;
@@ -157,10 +158,10 @@ impl ExecutorError {
 
 /// Whether whoever comes next may save what could not be saved; else it would fail again and again, and counts.
 fn is_not_of_the_job(problem: &CheckpointWriteError) -> bool {
-    use CheckpointWriteError::{Mixed, NotWhole, Outside, Store, Taken, Unnamed, Unread};
+    use CheckpointWriteError::{Mixed, NotWhole, Outside, Parts, Store, Taken, Unnamed, Unread};
     match problem {
         Store(_) | Unnamed { .. } | Mixed { .. } | Unread(_) => true,
-        Taken { .. } | NotWhole(_) | Outside { .. } => false,
+        Taken { .. } | NotWhole(_) | Outside { .. } | Parts => false,
     }
 }
 

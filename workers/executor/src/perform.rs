@@ -99,8 +99,8 @@ impl<W: Write + Send> Trainer<W> {
                 let ordered = self.write(task, needed);
                 return self.unless_failed(ordered);
             }
-            Out::Digest(at) => {
-                let ordered = self.digest(at);
+            Out::Checksum(at) => {
+                let ordered = self.checksum(at);
                 return self.unless_failed(ordered);
             }
             Out::Report(report) => self.report(report)?,
@@ -281,14 +281,13 @@ impl<W: Write + Send> Trainer<W> {
         let checkpoint = task.checkpoint();
         let writing = match task {
             Task::Shard { checkpoint, index, count } => {
-                // Behind an upload it is not known when the writer comes to it, and what is needed is read until it is in the store.
                 let workload = &mut self.program.workload;
-                let replica = if !needed && self.checkpoints.is_free() {
-                    self.replica.readable(workload)?
-                } else {
-                    Readable::kept(self.replica.shared(workload)?)
+                // What is needed is read until it is in the store, and the rest until it is copied.
+                let replica = match needed {
+                    true => Readable::kept(self.replica.shared(workload)?),
+                    false => self.replica.readable(workload)?,
                 };
-                Writing::Shard { checkpoint, index, count, replica }
+                Writing::Shard((checkpoint, index, count), replica)
             }
             Task::Manifest(checkpoint, shards) => Writing::Manifest(checkpoint, shards),
             Task::Model => {
@@ -304,15 +303,15 @@ impl<W: Write + Send> Trainer<W> {
         Ok(())
     }
 
-    /// Has the replica's digest taken, unless something is being written.
-    fn digest(&mut self, at: CheckpointId) -> Result<(), ProgramError> {
-        if !self.checkpoints.is_idle() {
-            tracing::debug!(step = %at.step, "a checkpoint is being written; replicas are not compared at this step");
+    /// Has the replica's checksum taken, unless something is being written.
+    fn checksum(&mut self, at: CheckpointId) -> Result<(), ProgramError> {
+        if !self.checkpoints.is_free() {
+            tracing::debug!(step = %at.step, "a checkpoint is being copied; replicas are not compared at this step");
             return Ok(());
         }
         let begun = Instant::now();
         let replica = self.replica.readable(&mut self.program.workload)?;
-        self.checkpoints.offer(Writing::Digest { at, replica, read: begun.elapsed() });
+        self.checkpoints.compare(at, replica, begun.elapsed());
         Ok(())
     }
 

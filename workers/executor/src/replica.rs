@@ -8,20 +8,21 @@ use crate::mean::{Given, Mean};
 use crate::program::ProgramError;
 use crate::stretch::Stretch;
 use crate::workload::{Version, View, Workload};
+use events_schema::Step;
 use events_schema::stride::Stride;
-use events_schema::{Digest, Step};
 use std::convert::Infallible;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use storage::checkpoint::replica_digest;
+use storage::checkpoint::Checksum;
 use workers_engine::Update;
+use workers_session::ReplicaChecksum;
 use workers_torch::{Lengths, ReplicaReader};
 
-/// Elements of another process' replica that are read at once to be hashed: 1 MiB, which fits into a cache.
-const DIGEST_ELEMENTS: usize = 1 << 18;
+/// Elements of another process' replica that are read at once for its checksum: 1 MiB, which fits into a cache.
+const STRETCH_ELEMENTS: usize = 1 << 18;
 /// How often an update looks whether the last reader let go before it copies the replica.
 const READER_YIELDS: usize = 200;
 
@@ -103,22 +104,22 @@ impl Readable {
         Ok(())
     }
 
-    /// The digest of all of it.
-    pub fn digest(&self) -> io::Result<Digest> {
+    /// The checksum of all of it.
+    pub fn checksum(&self) -> io::Result<ReplicaChecksum> {
         match self {
-            Self::Here { replica, .. } => Ok(replica_digest(replica)),
-            Self::OfProcess(_) => self.digest_by_stretches(),
+            Self::Here { replica, .. } => Ok(ReplicaChecksum(Checksum::of(replica))),
+            Self::OfProcess(_) => self.checksum_by_stretches(),
         }
     }
 
-    fn digest_by_stretches(&self) -> io::Result<Digest> {
-        let (mut hasher, mut stretch) = (blake3::Hasher::new(), Vec::new());
-        for start in (0..self.elements()).step_by(DIGEST_ELEMENTS) {
+    fn checksum_by_stretches(&self) -> io::Result<ReplicaChecksum> {
+        let (mut checksum, mut stretch) = (Checksum::default(), Vec::new());
+        for start in (0..self.elements()).step_by(STRETCH_ELEMENTS) {
             stretch.clear();
-            self.copy(start..self.elements().min(start + DIGEST_ELEMENTS), &mut stretch)?;
-            hasher.update(bytemuck::cast_slice(&stretch));
+            self.copy(start..self.elements().min(start + STRETCH_ELEMENTS), &mut stretch)?;
+            checksum.add(&stretch);
         }
-        Ok(Digest(*hasher.finalize().as_bytes()))
+        Ok(ReplicaChecksum(checksum.finish()))
     }
 
     /// All of it in this process' memory.
@@ -414,11 +415,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hashed_by_stretches_has_the_digest_of_the_whole() {
-        for elements in [1, DIGEST_ELEMENTS, 2 * DIGEST_ELEMENTS + 7] {
+    fn what_is_read_by_stretches_has_the_checksum_of_the_whole() {
+        for elements in [1, STRETCH_ELEMENTS, 2 * STRETCH_ELEMENTS + 7] {
             let replica: Vec<f32> = (0..elements).map(|at| at as f32).collect();
-            let whole = replica_digest(&replica);
-            assert_eq!(Readable::kept(Arc::new(replica)).digest_by_stretches().unwrap(), whole, "{elements}");
+            let whole = Readable::kept(Arc::new(replica));
+            assert_eq!(whole.checksum_by_stretches().unwrap(), whole.checksum().unwrap(), "{elements}");
         }
     }
 

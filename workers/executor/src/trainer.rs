@@ -271,9 +271,9 @@ impl<W: Write + Send> Trainer<W> {
             Event::ShardWritten(shard) => self.written(Written::Shard(shard)),
             Event::ManifestWritten(checkpoint, saved) => self.written(Written::Manifest(checkpoint, saved)),
             Event::ModelWritten(digest) => self.written(Written::Model(digest)),
-            Event::Digested { at, digest, took } => {
+            Event::Checksum { at, checksum, took } => {
                 self.checkpoints.done();
-                In::Digested { at, digest, took }
+                In::Checksum { at, checksum, took }
             }
             Event::NotWritten(failure) => self.not_written(failure),
         };

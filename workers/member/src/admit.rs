@@ -11,6 +11,8 @@ use workers_session::{Contribution, Envelope, Membership, Message, RankMetrics, 
 const MESSAGE_BYTES_MIN: usize = 4 << 10;
 /// What a message says of one rank: a seat, its sums, or its metrics with the sums that the job's code names.
 const RANK_BYTES_MAX: usize = 128 + MEASURES_MAX * (MEASURE_NAME_BYTES_MAX + 12);
+/// Subtrees of a part at most, two at each height of the tree: a replica has fewer than 2^40 chunks of 1 KiB.
+const PART_DIGESTS_MAX: usize = 2 * 40;
 
 /// Whether a correct member can have said it.
 pub(crate) fn admits(config: &Config, envelope: &Envelope, bytes: usize) -> bool {
@@ -44,7 +46,7 @@ fn is_sound(config: &Config, envelope: &Envelope) -> bool {
             within(*step) && few(ranks.len()) && ranks.iter().all(sound)
         }
         Message::ShardWritten(shard) => within(shard.checkpoint.step) && is_sound_shard(config, shard),
-        Message::Digested { at, .. } => within(at.step),
+        Message::Checksum { at, .. } => within(at.step),
         _ => true,
     }
 }
@@ -52,7 +54,8 @@ fn is_sound(config: &Config, envelope: &Envelope) -> bool {
 fn is_sound_shard(config: &Config, shard: &ShardWritten) -> bool {
     let (first, elements, len) = (shard.first_element, shard.elements, config.replica_len as u64);
     let inside = first.checked_add(elements).is_some_and(|end| end <= len);
-    inside && shard.index < shard.count && shard.count <= config.workers
+    let few = shard.part_digests.0.len() <= PART_DIGESTS_MAX;
+    inside && few && shard.index < shard.count && shard.count <= config.workers
 }
 
 fn is_sound_membership(config: &Config, membership: &Membership) -> bool {
@@ -65,7 +68,7 @@ mod tests {
     use crate::member::tests::{config, membership};
     use events_schema::stride::Stride;
     use events_schema::{Digest, Generation, Rank};
-    use workers_session::{CheckpointId, Due, Holding};
+    use workers_session::{CheckpointId, Due, Holding, PartDigests, ReplicaChecksum};
 
     fn tag(generation: u64) -> workers_session::Tag {
         workers_session::Tag { generation: Generation(generation), revision: 0 }
@@ -85,8 +88,9 @@ mod tests {
             elements: 1,
             bytes: 4,
             digest,
-            replica_digest: digest,
+            checksum: ReplicaChecksum([0; 16]),
             writer: None,
+            part_digests: PartDigests(vec![digest; PART_DIGESTS_MAX]),
         };
         Message::ShardWritten(shard)
     }
@@ -148,7 +152,7 @@ mod tests {
             }),
             Message::Replica { step: far, stride: Stride::ONE },
             Message::Followed { step: far },
-            Message::Digested { at: CheckpointId { step: far, tag: tag(2) }, digest: Digest([0; 32]) },
+            Message::Checksum { at: CheckpointId { step: far, tag: tag(2) }, checksum: ReplicaChecksum([0; 16]) },
         ] {
             assert!(!admits(message.clone()), "{message:?}");
         }

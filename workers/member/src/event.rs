@@ -14,7 +14,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 pub use workers_session::Need;
-use workers_session::{CheckpointId, Envelope, Peer, RankMetrics, ShardWritten, Stops, Tag};
+use workers_session::{CheckpointId, Envelope, Peer, RankMetrics, ReplicaChecksum, ShardWritten, Stops, Tag};
 
 /// What never changes while an executor lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,11 +175,11 @@ pub enum In<P> {
     Warmed(Generation),
     /// [`Out::MakeRoom`] is done, or there is no more memory.
     RoomMade,
-    /// [`Out::Digest`] is done.
-    Digested {
+    /// [`Out::Checksum`] is done.
+    Checksum {
         /// Of the replica at this boundary.
         at: CheckpointId,
-        digest: Digest,
+        checksum: ReplicaChecksum,
         /// How long computing it took.
         took: Duration,
     },
@@ -425,8 +425,8 @@ pub enum Out<P> {
         /// Whether it may not be left out when the store is slow.
         needed: bool,
     },
-    /// Take the digest of the replica as it is now, beside the training, then [`In::Digested`]. May be left out when something is being written.
-    Digest(CheckpointId),
+    /// Take the checksum of the replica as it is now, beside the training, then [`In::Checksum`]. May be left out when something is being written.
+    Checksum(CheckpointId),
     /// Tell the controller.
     Report(Report),
     /// Tell whoever looks.

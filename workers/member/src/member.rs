@@ -198,9 +198,9 @@ impl<P> Member<P> {
             In::Loaded(generation, step) => self.on_loaded(generation, step),
             In::RoomMade => self.on_room_made(),
             In::Warmed(generation) => self.inputs.push_back(Input::Warmed(generation)),
-            In::Digested { at, digest, took } => {
-                self.pace.on_digested(took);
-                self.inputs.push_back(Input::Digested(at, digest));
+            In::Checksum { at, checksum, took } => {
+                self.pace.on_checksum(took);
+                self.inputs.push_back(Input::Checksum(at, checksum));
             }
             In::Done(done) => self.on_done(done),
             In::Written(written) => self.on_written(written),
@@ -430,9 +430,9 @@ impl<P> Member<P> {
                 self.write(Task::Shard { checkpoint, index, count });
             }
             Output::WriteManifest(checkpoint, shards) => self.write_manifest(checkpoint, shards),
-            Output::Digest(at) => {
+            Output::Checksum(at) => {
                 self.pace.on_compare(at.step);
-                self.out.push(Out::Digest(at));
+                self.out.push(Out::Checksum(at));
             }
             Output::Diverged { at: CheckpointId { step, .. }, minority } => self.on_diverged(step, &minority),
             Output::StandStill(step) => {

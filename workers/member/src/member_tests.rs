@@ -11,7 +11,7 @@ use events_schema::tree::place;
 use events_schema::{Digest, JobId};
 use events_schema::{Rank, TimeMs};
 use std::time::Duration;
-use workers_session::{Due, Seat, ShardWritten, Tag};
+use workers_session::{Due, PartDigests, ReplicaChecksum, Seat, ShardWritten, Tag};
 
 pub(crate) fn config(me: u32, workers: u16, steps_total: u64) -> Config {
     Config {
@@ -268,8 +268,9 @@ fn a_job_that_stands_still_needs_only_its_last_checkpoint() {
         elements: 300,
         bytes: 1_200,
         digest: Digest([0; 32]),
-        replica_digest: Digest([0; 32]),
+        checksum: ReplicaChecksum([0; 16]),
         writer: None,
+        part_digests: PartDigests::default(),
     };
     let mut needs = |checkpoint| {
         let out = member.handle(at(10), In::Written(Written::Shard(shard(checkpoint))));
@@ -423,8 +424,9 @@ mod anything {
                 elements,
                 bytes: 1,
                 digest: Digest([0; 32]),
-                replica_digest: Digest([(index % 2) as u8; 32]),
+                checksum: ReplicaChecksum([(index % 2) as u8; 16]),
                 writer: None,
+                part_digests: PartDigests(vec![Digest([0; 32]); usize::from(index % 100)]),
             },
         );
         let at = |make: fn(Step) -> Message| number().prop_map(move |step| make(Step(step)));

@@ -25,10 +25,10 @@ const COST_MIN: Duration = Duration::from_millis(10);
 const TRAINED_BEFORE: Duration = Duration::from_secs(6 * 3_600);
 /// Writing takes at most one part in so many of the time, however slow the store is: the next one would find no room.
 const WRITES_APART: u32 = 2;
-/// Steps between two comparisons at the least: a digest reads what an update reads and writes at each step.
+/// Steps between two comparisons at the least: a checksum reads what an update reads and writes at each step.
 const COMPARE_STEPS_MIN: u64 = 100;
-/// Computing digests takes at most one part in so many of the time: half of the hundredth that comparing may cost, as it slows what runs beside it.
-const DIGESTS_APART: u32 = 200;
+/// Computing checksums takes at most one part in so many of the time: half of the hundredth that comparing may cost, as it slows what runs beside it.
+const CHECKSUMS_APART: u32 = 200;
 
 /// A checkpoint that is being written.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ struct Writing {
     excess: Duration,
 }
 
-/// What one member has seen of checkpoints and digests. Times are those of the machine's inputs.
+/// What one member has seen of checkpoints and checksums. Times are those of the machine's inputs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pace {
     /// When the last checkpoint was begun, or the first membership entered.
@@ -51,8 +51,8 @@ pub(crate) struct Pace {
     wrote: Duration,
     /// Where replicas were last compared, or the first membership was entered.
     compared: Option<Step>,
-    /// How long a digest takes.
-    digest: Duration,
+    /// How long a checksum takes.
+    checksum: Duration,
 }
 
 impl Pace {
@@ -87,9 +87,9 @@ impl Pace {
         self.compared = Some(step);
     }
 
-    /// This member's digest is there, and took so long.
-    pub fn on_digested(&mut self, took: Duration) {
-        self.digest = took;
+    /// This member's checksum is there, and took so long.
+    pub fn on_checksum(&mut self, took: Duration) {
+        self.checksum = took;
     }
 
     /// What is due at the boundary after the update of `step`, which is in flight.
@@ -125,11 +125,11 @@ impl Pace {
         }
     }
 
-    /// Steps between two comparisons, so that their digests take little of the time.
+    /// Steps between two comparisons, so that their checksums take little of the time.
     fn compare_steps(&self, usual: Option<Duration>) -> u64 {
         let Some(usual_ns) = usual.map(|usual| usual.as_nanos().max(1)) else { return COMPARE_STEPS_MIN };
-        let digests_ns = self.digest.as_nanos().saturating_mul(u128::from(DIGESTS_APART));
-        u64::try_from(digests_ns.div_ceil(usual_ns)).unwrap_or(u64::MAX).max(COMPARE_STEPS_MIN)
+        let checksums_ns = self.checksum.as_nanos().saturating_mul(u128::from(CHECKSUMS_APART));
+        u64::try_from(checksums_ns.div_ceil(usual_ns)).unwrap_or(u64::MAX).max(COMPARE_STEPS_MIN)
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
             "four hours, and six before"
         );
         assert_eq!(
-            Pace { digest: Duration::from_secs(1), ..pace }.compare_steps(meter.usual().map(|u| u.step())),
+            Pace { checksum: Duration::from_secs(1), ..pace }.compare_steps(meter.usual().map(|u| u.step())),
             2_000
         );
     }
@@ -258,7 +258,7 @@ mod tests {
             "a hundred steps after it came"
         );
         pace.on_compare(Step(140));
-        pace.on_digested(Duration::from_secs(1));
+        pace.on_checksum(Duration::from_secs(1));
         // 200 seconds of steps of 100 ms.
         assert_eq!([due(&pace, &config, 2_138), due(&pace, &config, 2_139)], [false, true]);
         let every = Config { compare_every: Some(7), ..config };

@@ -1,18 +1,19 @@
 //! Whether all members have the same replica, gathered by the leader: at boundaries that it announces, and of every checkpoint by its shards.
 //!
-//! Beside the training: a digest is of a boundary that its member is past by then. What it finds is said and ends this membership; nobody
+//! Beside the training: a checksum is of a boundary that its member is past by then. What it finds is said and ends this membership; nobody
 //! can tell which sums a wrong replica has spoiled, so nothing is mended here.
 
 use crate::event::Output;
 use crate::message::{CheckpointId, Message, Peer};
 use crate::save::COLLECTIONS_MAX;
+use crate::shard::ReplicaChecksum;
 use crate::state::{Phase, Session};
-use events_schema::{Digest, Step};
+use events_schema::Step;
 use std::collections::BTreeMap;
 
 /// What the leader has heard of boundaries at which replicas are compared. One that stays incomplete gives way to newer ones.
 #[derive(Debug, Default)]
-pub(crate) struct Comparisons(BTreeMap<CheckpointId, BTreeMap<Peer, Digest>>);
+pub(crate) struct Comparisons(BTreeMap<CheckpointId, BTreeMap<Peer, ReplicaChecksum>>);
 
 impl Session {
     /// The replica of this boundary is compared, if there is anybody to compare it with.
@@ -20,22 +21,28 @@ impl Session {
         let Phase::Running(running) = &self.phase else { return };
         // The last one is compared with the job's last checkpoint.
         if running.membership.seats.len() > 1 && step.0 < self.config.stops.total {
-            out.push(Output::Digest(CheckpointId { step, tag: running.membership.tag }));
+            out.push(Output::Checksum(CheckpointId { step, tag: running.membership.tag }));
         }
     }
 
-    pub(crate) fn on_own_digest(&mut self, at: CheckpointId, digest: Digest, out: &mut Vec<Output>) {
+    pub(crate) fn on_own_checksum(&mut self, at: CheckpointId, checksum: ReplicaChecksum, out: &mut Vec<Output>) {
         let me = self.config.me;
         let Phase::Running(running) = &self.phase else { return };
         if running.membership.leader == me {
-            self.on_digest(me, at, digest, out);
+            self.on_checksum(me, at, checksum, out);
         } else {
-            Self::send(running.membership.leader, running.membership.tag, Message::Digested { at, digest }, out);
+            Self::send(running.membership.leader, running.membership.tag, Message::Checksum { at, checksum }, out);
         }
     }
 
-    /// A member's digest. One of a membership that is over is compared with nothing: the next boundary will be.
-    pub(crate) fn on_digest(&mut self, from: Peer, at: CheckpointId, digest: Digest, out: &mut Vec<Output>) {
+    /// A member's checksum. One of a membership that is over is compared with nothing: the next boundary will be.
+    pub(crate) fn on_checksum(
+        &mut self,
+        from: Peer,
+        at: CheckpointId,
+        checksum: ReplicaChecksum,
+        out: &mut Vec<Output>,
+    ) {
         let Phase::Running(running) = &self.phase else { return };
         let membership = &running.membership;
         if !membership.has(from) || at.tag != membership.tag || membership.leader != self.config.me {
@@ -44,11 +51,11 @@ impl Session {
         if at.step > running.next(&self.config) {
             return out.push(Output::Disconnect(from));
         }
-        let digests = self.comparisons.0.entry(at).or_default();
-        digests.insert(from, digest);
-        if digests.len() == membership.seats.len() {
-            let digests = self.comparisons.0.remove(&at).unwrap_or_default();
-            if let Some(minority) = minority(digests.into_iter()) {
+        let checksums = self.comparisons.0.entry(at).or_default();
+        checksums.insert(from, checksum);
+        if checksums.len() == membership.seats.len() {
+            let checksums = self.comparisons.0.remove(&at).unwrap_or_default();
+            if let Some(minority) = minority(checksums.into_iter()) {
                 out.push(Output::Diverged { at, minority });
             }
         }
@@ -59,19 +66,19 @@ impl Session {
 }
 
 /// None if all have the same; else those that have not what more than half of them have: nobody, if nothing is held by so many.
-pub(crate) fn minority(digests: impl Iterator<Item = (Peer, Digest)>) -> Option<Vec<Peer>> {
-    let mut holders: BTreeMap<Digest, Vec<Peer>> = BTreeMap::new();
-    for (peer, digest) in digests {
-        holders.entry(digest).or_default().push(peer);
+pub(crate) fn minority(checksums: impl Iterator<Item = (Peer, ReplicaChecksum)>) -> Option<Vec<Peer>> {
+    let mut holders: BTreeMap<ReplicaChecksum, Vec<Peer>> = BTreeMap::new();
+    for (peer, checksum) in checksums {
+        holders.entry(checksum).or_default().push(peer);
     }
     if holders.len() <= 1 {
         return None;
     }
     let all: usize = holders.values().map(Vec::len).sum();
-    let majority = holders.iter().find(|(_, peers)| peers.len() * 2 > all).map(|(digest, _)| *digest);
+    let majority = holders.iter().find(|(_, peers)| peers.len() * 2 > all).map(|(checksum, _)| *checksum);
     let mut differing: Vec<Peer> = holders
         .into_iter()
-        .filter(|(digest, _)| majority.is_some_and(|of| of != *digest))
+        .filter(|(checksum, _)| majority.is_some_and(|of| of != *checksum))
         .flat_map(|(_, p)| p)
         .collect();
     differing.sort_unstable();
@@ -91,8 +98,8 @@ mod tests {
     use events_schema::{Generation, Rank};
 
     fn of(held: &[u8]) -> Option<Vec<u32>> {
-        let digests = (0u32..).zip(held).map(|(peer, byte)| (Peer(peer), Digest([*byte; 32])));
-        minority(digests).map(|peers| peers.into_iter().map(|peer| peer.0).collect())
+        let checksums = (0u32..).zip(held).map(|(peer, byte)| (Peer(peer), ReplicaChecksum([*byte; 16])));
+        minority(checksums).map(|peers| peers.into_iter().map(|peer| peer.0).collect())
     }
 
     #[test]
@@ -156,21 +163,21 @@ mod tests {
             assert_eq!(out, [written, Output::Compute(Step(10))]);
         }
         for (_, out) in past_the_boundary(Due { checkpoint: false, compare: true }) {
-            assert_eq!(out, [Output::Digest(at), Output::Compute(Step(10))]);
+            assert_eq!(out, [Output::Checksum(at), Output::Compute(Step(10))]);
         }
         for (_, out) in past_the_boundary(Due::default()) {
             assert_eq!(out, [Output::Compute(Step(10))]);
         }
     }
 
-    /// What the leader makes of three digests, the others' by message.
+    /// What the leader makes of three checksums, the others' by message.
     fn compared(held: [u8; 3]) -> Vec<Output> {
         let at = CheckpointId { step: Step(10), tag: TAG };
         let mut members = past_the_boundary(Due { checkpoint: false, compare: true });
         let mut said = Vec::new();
         for peer in [1, 2, 0] {
-            let digest = Digest([held[peer]; 32]);
-            let out = members[peer].0.handle(Input::Digested(at, digest));
+            let checksum = ReplicaChecksum([held[peer]; 16]);
+            let out = members[peer].0.handle(Input::Checksum(at, checksum));
             for output in out {
                 match output {
                     Output::Send(to, envelope) => {
@@ -193,15 +200,15 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_of_a_membership_that_is_over_counts_for_nothing() {
+    fn a_checksum_of_a_membership_that_is_over_counts_for_nothing() {
         let (mut leader, _) = past_the_boundary(Due { checkpoint: false, compare: true }).swap_remove(0);
         let older = CheckpointId { step: Step(10), tag: Tag { revision: 0, generation: Generation(1) } };
         let mut out = Vec::new();
         for peer in 0..3 {
-            leader.on_digest(Peer(peer), older, Digest([peer as u8; 32]), &mut out);
+            leader.on_checksum(Peer(peer), older, ReplicaChecksum([peer as u8; 16]), &mut out);
         }
         assert_eq!(out, []);
-        leader.on_digest(Peer(1), CheckpointId { step: Step(99), tag: TAG }, Digest([1; 32]), &mut out);
+        leader.on_checksum(Peer(1), CheckpointId { step: Step(99), tag: TAG }, ReplicaChecksum([1; 16]), &mut out);
         assert_eq!(out, [Output::Disconnect(Peer(1))], "nobody is there yet");
     }
 }

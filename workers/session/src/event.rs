@@ -1,12 +1,13 @@
 //! What goes into a session and what comes out of it. Only names: what is in gradients and replicas is its driver's.
 
-use crate::message::{CheckpointId, Due, Envelope, Membership, Need, NodeSums, Peer, RankMetrics, ShardWritten, Tag};
+use crate::message::{CheckpointId, Due, Envelope, Membership, Need, NodeSums, Peer, RankMetrics, Tag};
+use crate::shard::{ReplicaChecksum, ShardWritten};
 use crate::stride::Stops;
 use events_schema::fact::{Entry, Proposal};
 use events_schema::job::Determinism;
 use events_schema::report::Metrics;
 use events_schema::stride::Stride;
-use events_schema::{Digest, Generation, Rank, Step};
+use events_schema::{Generation, Rank, Step};
 
 /// What never changes during a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +56,8 @@ pub enum Input {
     Evaluated(Step, Vec<RankMetrics>),
     /// What is due at the next boundary that this member announces, if it leads. Holds until the next [`Input::Computed`].
     Due(Due),
-    /// [`Output::Digest`] is done: the digest of the replica at that boundary.
-    Digested(CheckpointId, Digest),
+    /// [`Output::Checksum`] is done: the checksum of the replica at that boundary.
+    Checksum(CheckpointId, ReplicaChecksum),
     /// This member's sums of the step are computed; their data may already be on its way.
     Computed(Step, Vec<NodeSums>),
     /// The step's mean gradient is here, and the update not yet applied.
@@ -144,8 +145,8 @@ pub enum Output {
     },
     /// The leader: all shards are there and agree; write the manifest, then [`Input::Saved`].
     WriteManifest(CheckpointId, Vec<ShardWritten>),
-    /// Take the digest of the replica as it is now, beside the training, then [`Input::Digested`]. One that is left out is missed by nobody.
-    Digest(CheckpointId),
+    /// Take the checksum of the replica as it is now, beside the training, then [`Input::Checksum`]. One that is left out is missed by nobody.
+    Checksum(CheckpointId),
     /// The leader: replicas differ, so at least one member computes wrongly. Nobody knows what its gradients have spoiled since all were equal.
     Diverged {
         /// At which boundary, of which membership.

@@ -19,6 +19,7 @@
 
 pub mod event;
 pub mod message;
+pub mod shard;
 pub mod state;
 pub mod stride;
 
@@ -33,7 +34,8 @@ mod switch;
 pub use event::{Config, Input, Output};
 pub use message::{
     Announcement, CheckpointId, Contribution, Due, Envelope, Follower, Holding, Lagging, Membership, Message, Need,
-    NodeSums, Peer, RankMetrics, Seat, ShardWritten, Tag,
+    NodeSums, Peer, RankMetrics, Seat, Tag,
 };
+pub use shard::{PartDigests, ReplicaChecksum, ShardWritten};
 pub use state::Session;
 pub use stride::{Stops, stride_between};

@@ -2,12 +2,13 @@
 //!
 //! Numbered CBOR like every record of Ebb, but never stored: both ends are the same build, because a running job keeps it.
 
+use crate::shard::{ReplicaChecksum, ShardWritten};
 use events_schema::fact::{Member, Proposal, hosts};
 use events_schema::job::Determinism;
 use events_schema::report::{MEASURES_MAX, Mean, Metrics};
 use events_schema::stride::Stride;
 use events_schema::tree::{Hosting, Node, fold, place_again};
-use events_schema::{Digest, Generation, Rank, Step, WriterToken};
+use events_schema::{Generation, Rank, Step};
 use minicbor::{Decode, Encode};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -263,15 +264,15 @@ pub enum Message {
         #[n(0)]
         step: Step,
     },
-    /// To the leader: the digest of my replica at a boundary at which all are compared.
+    /// To the leader: the checksum of my replica at a boundary at which all are compared.
     #[n(13)]
-    Digested {
+    Checksum {
         /// Which boundary.
         #[n(0)]
         at: CheckpointId,
         /// Of the whole replica.
         #[n(1)]
-        digest: Digest,
+        checksum: ReplicaChecksum,
     },
     /// From a newcomer to every member of the generation it prepares for: send me the replica beside your steps.
     #[n(14)]
@@ -539,46 +540,4 @@ pub struct CheckpointId {
     /// The membership whose members write it.
     #[n(1)]
     pub tag: Tag,
-}
-
-/// One member's part of a checkpoint, as it stands in the store.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct ShardWritten {
-    /// Of which.
-    #[n(0)]
-    pub checkpoint: CheckpointId,
-    /// Its place, from 0.
-    #[n(1)]
-    pub index: u16,
-    /// How many there are.
-    #[n(2)]
-    pub count: u16,
-    // 3 was the object's key, which everybody computes by itself.
-    /// First element of the flat replica in it.
-    #[n(4)]
-    pub first_element: u64,
-    /// Elements in it.
-    #[n(5)]
-    pub elements: u64,
-    /// Size of the object.
-    #[n(6)]
-    pub bytes: u64,
-    /// Digest of the object's bytes.
-    #[n(7)]
-    pub digest: Digest,
-    /// Digest of the writer's whole replica: all must agree.
-    #[n(8)]
-    pub replica_digest: Digest,
-    /// What its object is named by: a manifest names all its shards by one. None of an earlier build.
-    #[n(9)]
-    pub writer: Option<WriterToken>,
-}
-
-impl ShardWritten {
-    /// Whether it can be a part of a checkpoint of `step` or an earlier one. (Its membership may be newer than the reader's.)
-    #[must_use]
-    pub fn is_sound(&self, step: Step) -> bool {
-        let place = self.index < self.count && u64::from(self.count) <= events_schema::job::WORKERS_MAX;
-        place && self.checkpoint.step <= step
-    }
 }

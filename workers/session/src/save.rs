@@ -5,7 +5,8 @@
 
 use crate::compare::minority;
 use crate::event::Output;
-use crate::message::{CheckpointId, Message, Peer, RankMetrics, ShardWritten, Tag};
+use crate::message::{CheckpointId, Message, Peer, RankMetrics, Tag};
+use crate::shard::ShardWritten;
 use crate::state::{Phase, Session, Stage};
 use events_schema::Step;
 use std::collections::BTreeMap;
@@ -107,7 +108,7 @@ impl Session {
         if shards.len() >= count && self.leads() {
             let shards = self.collections.shards.remove(&id).unwrap_or_default().into_values();
             let shards: Vec<(Peer, ShardWritten)> = shards.collect();
-            let differing = minority(shards.iter().map(|(writer, shard)| (*writer, shard.replica_digest)));
+            let differing = minority(shards.iter().map(|(writer, shard)| (*writer, shard.checksum)));
             out.push(match differing {
                 None => Output::WriteManifest(id, shards.into_iter().map(|(_, shard)| shard).collect()),
                 Some(minority) => Output::Diverged { at: id, minority },
@@ -182,6 +183,7 @@ mod tests {
     use super::*;
     use crate::event::Config;
     use crate::message::{Due, Membership, Seat};
+    use crate::shard::{PartDigests, ReplicaChecksum};
     use crate::state::Running;
     use crate::stride::Stops;
     use events_schema::job::Determinism;
@@ -208,9 +210,20 @@ mod tests {
     }
 
     fn part(index: u16, count: u16) -> ShardWritten {
-        let (digest, replica_digest) = (Digest([1; 32]), Digest([2; 32]));
+        let (digest, checksum, part_digests) = (Digest([1; 32]), ReplicaChecksum([2; 16]), PartDigests::default());
         let (checkpoint, first_element, elements, bytes, writer) = (ID, 0, 1, 4, None);
-        ShardWritten { checkpoint, index, count, first_element, elements, bytes, digest, replica_digest, writer }
+        ShardWritten {
+            checkpoint,
+            index,
+            count,
+            first_element,
+            elements,
+            bytes,
+            digest,
+            checksum,
+            writer,
+            part_digests,
+        }
     }
 
     fn heard(session: &mut Session, from: u32, shard: ShardWritten) -> Vec<Output> {

@@ -190,7 +190,7 @@ impl Session {
             Input::Followed(step, caught_up) => self.on_followed(step, caught_up, &mut out),
             Input::Evaluated(step, ranks) => self.on_evaluated(step, ranks, &mut out),
             Input::Due(due) => self.due = due,
-            Input::Digested(at, digest) => self.on_own_digest(at, digest, &mut out),
+            Input::Checksum(at, checksum) => self.on_own_checksum(at, checksum, &mut out),
             Input::Computed(step, sums) => self.on_computed(step, sums, &mut out),
             Input::Summed(step) => self.on_summed(step, &mut out),
             Input::Completed(step) => self.on_completed(step, &mut out),
@@ -304,7 +304,7 @@ impl Session {
             Message::Metrics { step, ranks } => self.on_metrics(step, ranks, out),
             Message::ShardWritten(shard) => self.on_shard(from, shard, out),
             Message::Saved { step } => self.on_peer_saved(from, tag, step, out),
-            Message::Digested { at, digest } => self.on_digest(from, at, digest, out),
+            Message::Checksum { at, checksum } => self.on_checksum(from, at, checksum, out),
         }
     }
 

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 use workers_member::{Bulk, Config, Done, Exit, GradientFrom, In, Kind, Member, Need, Out, Saved, Task, Unit, Written};
-use workers_session::{Membership, Peer, RankMetrics, ShardWritten, Tag};
+use workers_session::{Membership, PartDigests, Peer, RankMetrics, ReplicaChecksum, ShardWritten, Tag};
 
 const PIECE: usize = 4;
 /// Of a gradient, that is final at once: neither of a piece's length nor aligned with any.
@@ -480,10 +480,11 @@ impl World {
             Out::Warm(generation, ..) => shell.inbox.push_back(In::Warmed(generation)),
             Out::Prefetch(..) | Out::Telemetry(_) => {}
             Out::Write { task, needed } => self.write(me, task, needed),
-            Out::Digest(at) => {
-                assert_eq!(shell.step, Some(at.step), "a digest of another step");
-                let digest = Digest::of(&shell.replica.iter().flat_map(|e| e.to_le_bytes()).collect::<Vec<u8>>());
-                shell.inbox.push_back(In::Digested { at, digest, took: Duration::from_millis(1) });
+            Out::Checksum(at) => {
+                assert_eq!(shell.step, Some(at.step), "a checksum of another step");
+                let Digest(of) = Digest::of(&shell.replica.iter().flat_map(|e| e.to_le_bytes()).collect::<Vec<u8>>());
+                let checksum = ReplicaChecksum(std::array::from_fn(|place| of[place]));
+                shell.inbox.push_back(In::Checksum { at, checksum, took: Duration::from_millis(1) });
             }
             Out::Report(report) => self.hear(me, report),
             Out::WakeAt(at) => {
@@ -561,8 +562,9 @@ impl World {
                     elements: 0,
                     bytes: 0,
                     digest,
-                    replica_digest: digest,
+                    checksum: ReplicaChecksum([0; 16]),
                     writer: None,
+                    part_digests: PartDigests::default(),
                 }))
             }
             Task::Manifest(checkpoint, shards) => {

@@ -14,7 +14,8 @@ use events_schema::tree::{Node, place};
 use events_schema::{Digest, ExecutorId, Generation, JobId, Step, TimeMs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use workers_session::{
-    Config, Envelope, Input, Membership, Need, NodeSums, Output, Peer, Session, ShardWritten, Stops, Tag,
+    Config, Envelope, Input, Membership, Need, NodeSums, Output, PartDigests, Peer, ReplicaChecksum, Session,
+    ShardWritten, Stops, Tag,
 };
 
 /// A small seeded generator; the test's only source of randomness.
@@ -346,8 +347,7 @@ impl World {
             }
             Output::WriteShard { checkpoint, index, count } => {
                 assert_eq!(shell.replica, Some(checkpoint.step), "a shard of another step");
-                let replica_digest = Digest::of(&checkpoint.step.0.to_le_bytes());
-                let digest = replica_digest;
+                let digest = Digest::of(&checkpoint.step.0.to_le_bytes());
                 let shard = ShardWritten {
                     checkpoint,
                     index,
@@ -356,8 +356,9 @@ impl World {
                     elements: 0,
                     bytes: 0,
                     digest,
-                    replica_digest,
+                    checksum: checksum(checkpoint.step),
                     writer: None,
+                    part_digests: PartDigests::default(),
                 };
                 shell.pending.push(Input::ShardWritten(shard));
             }
@@ -366,9 +367,9 @@ impl World {
                 self.saved.insert(checkpoint.step);
                 shell.pending.push(Input::Saved(checkpoint));
             }
-            Output::Digest(at) => {
-                assert_eq!(shell.replica, Some(at.step), "a digest of another step");
-                shell.pending.push(Input::Digested(at, Digest::of(&at.step.0.to_le_bytes())));
+            Output::Checksum(at) => {
+                assert_eq!(shell.replica, Some(at.step), "a checksum of another step");
+                shell.pending.push(Input::Checksum(at, checksum(at.step)));
             }
             Output::Diverged { .. } => panic!("replicas cannot differ here"),
             Output::StandStill(step) => shell.step = step,
@@ -577,4 +578,9 @@ impl World {
         }
         self.progress(to);
     }
+}
+
+/// Of the replica of a step, which all have.
+fn checksum(step: Step) -> ReplicaChecksum {
+    ReplicaChecksum(u128::from(step.0).to_le_bytes())
 }
