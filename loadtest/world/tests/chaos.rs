@@ -22,6 +22,10 @@ const FOUND: &[(&str, &str)] = &[
     ("a-fleet-offers-what-a-forecast-takes", include_str!("found/a-fleet-offers-what-a-forecast-takes.json")),
     ("a-forecast-keeps-what-its-fleet-took", include_str!("found/a-forecast-keeps-what-its-fleet-took.json")),
     (
+        "a-forecast-takes-what-a-job-can-spare-once-it-has-grown",
+        include_str!("found/a-forecast-takes-what-a-job-can-spare-once-it-has-grown.json"),
+    ),
+    (
         "a-second-plan-comes-in-the-batch-of-a-generation",
         include_str!("found/a-second-plan-comes-in-the-batch-of-a-generation.json"),
     ),

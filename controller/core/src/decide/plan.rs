@@ -36,14 +36,14 @@ const ROUNDS_MAX: usize = 8;
 /// Adopts the policy's plan as far as it differs from what is. Gives the time at which the policy wants to be asked again, though nothing
 /// has changed by then.
 pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy, effort: &Effort) -> Option<TimeMs> {
-    let mut until = None;
     for _ in 0..ROUNDS_MAX {
-        until = plan_once(draft, policy, effort);
+        let until = plan_once(draft, policy, &effort.of_another());
+        effort.ask();
         if !ahead::takes_more(draft) {
-            break;
+            return until;
         }
     }
-    until
+    Some(draft.at.plus_ms(1))
 }
 
 fn plan_once(draft: &mut Draft<'_>, policy: &dyn Policy, effort: &Effort) -> Option<TimeMs> {

@@ -78,6 +78,12 @@ impl Effort {
         Self { interrupt, ..Self::default() }
     }
 
+    /// Of another plan for which the same may press.
+    #[must_use]
+    pub fn of_another(&self) -> Self {
+        Self { spent: Arc::default(), ..self.clone() }
+    }
+
     /// Notes steps.
     ///
     /// # Panics
