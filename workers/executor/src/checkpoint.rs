@@ -1,8 +1,9 @@
 //! Writes shards, manifests and the final model, on threads of its own with bounded queues: one of what is written behind the training, one of what the job
 //! stands still for, which waits for nothing of the former.
 //!
-//! The trainer hands over a reference to its replica, not a copy. Behind the training a shard is copied out first (`shard.rs`), and then the replica is let go; if the
-//! trainer's next update comes sooner than that, it waits. So training pauses for one copy of a shard at most, and usually not at all, however long writing takes.
+//! The trainer hands over a reference to its replica, not a copy. Behind the training a shard is copied out first, where there are several with a look at the rest
+//! (`shard.rs`), and then the replica is let go; if the trainer's next update comes sooner than that, it waits. So training pauses for that at most, and usually
+//! not at all, however long writing takes.
 //! All the rest, which is most of it, is done by threads that give way to those that train if it is much. What the job stands still for is read
 //! where it lies, and written at full speed. Reading is in `restore.rs`.
 //!
@@ -22,15 +23,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 use storage::checkpoint::{
-    CheckpointWriteError, FORMAT_VERSION, Manifest, ShardRange, ShardRecord, THIS_BUILD, part_digests, whole_digest,
-    write_manifest, write_model, write_shard,
+    CheckpointWriteError, FORMAT_VERSION, Manifest, ShardRange, ShardRecord, THIS_BUILD, whole_digest, write_manifest,
+    write_model, write_shard,
 };
 use storage::keys::CheckpointName;
 use tokio::runtime::Runtime;
 use workers_session::{CheckpointId, PartDigests, ShardWritten};
 
-/// Tasks of a thread that are not done: a shard that it writes, the next one, and a manifest of the one before.
-const TASKS_MAX: usize = 3;
+/// Tasks of a thread that are not done: a shard that it writes, the next one, a manifest of the one before, and a checksum that it tells of.
+const TASKS_MAX: usize = 4;
 /// By how much threads that write behind the training are nicer than those that train. Beside these they get a tenth of a processor that is asked for by
 /// both, so that a checkpoint always ends, and all that nobody else wants.
 const NICER_BY: i32 = 10;
@@ -58,6 +59,8 @@ pub enum Work {
     Task(Task),
     /// A part that was copied out of the replica.
     Copied(Shard),
+    /// Nothing: the trainer is told of it.
+    Say(Box<Event>),
 }
 
 impl Task {
@@ -75,6 +78,7 @@ impl Work {
         match self {
             Self::Task(task) => task.checkpoint(),
             Self::Copied(shard) => Some(shard.checkpoint),
+            Self::Say(_) => None,
         }
     }
 }
@@ -105,9 +109,9 @@ pub struct Lane<T> {
 pub struct UnderWay(Arc<AtomicUsize>);
 
 impl UnderWay {
-    /// Counts one more, unless there are [`TASKS_MAX`].
-    fn begin(&self) -> bool {
-        let more = |tasks| (tasks < TASKS_MAX).then_some(tasks + 1);
+    /// Counts one more, unless there are so many.
+    pub fn begin(&self, most: usize) -> bool {
+        let more = |tasks| (tasks < most).then_some(tasks + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
@@ -130,7 +134,7 @@ impl<T> Lane<T> {
 
     /// Queues a task, or gives it back. Never waits, because the thread may be waiting for the trainer to read its inbox.
     fn offer(&self, task: T) -> Result<(), T> {
-        if !self.under_way.begin() {
+        if !self.under_way.begin(TASKS_MAX) {
             return Err(task);
         }
         match self.tasks.try_send(task) {
@@ -203,7 +207,7 @@ impl CheckpointWriter {
         let behind = behind_the_training(size_of::<f32>() * program.lengths().replica)?;
         let behind = writer(Arc::new(behind), store).start("ebb-checkpoint")?;
         let needed = writer(Arc::clone(&program.runtime), Arc::clone(&program.store)).start("ebb-save")?;
-        let copier = Copier { writer: behind.clone(), inbox: inbox.clone(), memory: memory.clone() }.start()?;
+        let copier = Copier { writer: behind.clone(), memory: memory.clone() }.start()?;
         Ok(Self { copier, memory, behind, needed, backlog: VecDeque::new() })
     }
 
@@ -214,7 +218,7 @@ impl CheckpointWriter {
         if !self.memory.begin() {
             return false;
         }
-        let counted = self.behind.under_way.begin();
+        let counted = self.behind.under_way.begin(TASKS_MAX);
         let copied = counted && self.copier.offer(Reading::Shard(place, replica)).is_ok();
         if counted && !copied {
             self.behind.under_way.done();
@@ -286,13 +290,15 @@ impl Writer {
             Work::Task(Task::Shard(place, replica)) => {
                 // Whoever goes on in another membership meanwhile works on a copy.
                 let shard = Shard::in_place(place, replica).map_err(CheckpointWriteError::Unread)?;
-                self.write_shard(&shard)
+                self.write_shard(&shard, shard.part_digests())
             }
             Work::Copied(shard) => {
-                let written = self.write_shard(&shard);
+                let part = shard.clone();
+                let written = self.write_shard(&shard, self.by_runtime(async move { part.part_digests() }));
                 self.memory.end(Some(shard.elements));
                 written
             }
+            Work::Say(event) => Ok(*event),
             Work::Task(Task::Manifest(checkpoint, shards)) => self.write_manifest(checkpoint, &shards),
             Work::Task(Task::Model(file, digest)) => {
                 self.runtime.block_on(write_model(&self.store, &self.job, file))?;
@@ -319,10 +325,8 @@ impl Writer {
         CheckpointName { job: self.job.clone(), generation, step, writer: Some(writer) }
     }
 
-    fn write_shard(&self, shard: &Shard) -> Result<Event, CheckpointWriteError> {
-        let &Shard { checkpoint, count, range, replica_len, checksum, .. } = shard;
-        let part = shard.elements.clone();
-        let part_digests = self.by_runtime(async move { part_digests(&part, range.first_element, replica_len) });
+    fn write_shard(&self, shard: &Shard, part_digests: Vec<Digest>) -> Result<Event, CheckpointWriteError> {
+        let &Shard { checkpoint, count, range, checksum, .. } = shard;
         let writer = self.token(checkpoint.tag.generation)?;
         let (name, store, elements) = (self.name(checkpoint, writer), Arc::clone(&self.store), shard.elements.clone());
         let record = self.by_runtime(async move { write_shard(&store, &name, range, &elements).await })?;
@@ -413,7 +417,7 @@ mod tests {
 
     /// What copies for a writer.
     fn copier(writer: &Writer) -> Copier {
-        Copier { writer: Lane::new().0, inbox: sync_channel(1).0, memory: writer.memory.clone() }
+        Copier { writer: Lane::new().0, memory: writer.memory.clone() }
     }
 
     fn replica() -> Readable {
@@ -552,15 +556,15 @@ mod tests {
         assert_eq!(taken, [true, true, false, false], "of what is behind the training the last are left out");
         assert_eq!(copier.try_iter().count(), 2, "and not copied");
         let mut manifest = || writer.offer(Task::Manifest(CHECKPOINT, Vec::new()));
-        assert_eq!([manifest(), manifest()], [true, false], "one finds room beside two shards");
+        assert_eq!([manifest(), manifest(), manifest()], [true, true, false], "two find room beside two shards");
         (0..5).for_each(|_| writer.put(shard(3)));
         writer.put(shard(4));
         writer.put(Task::Model(Vec::new(), Digest([0; 32])));
         assert_eq!(writer.backlog.len(), 2, "what counts no more made room");
-        assert_eq!(generations(&needed), [Some(3); 3]);
+        assert_eq!(generations(&needed), [Some(3); TASKS_MAX]);
         writer.done();
         assert_eq!(generations(&needed), [], "it is not done with any");
-        (0..3).for_each(|_| writer.needed.under_way.done());
+        (0..TASKS_MAX).for_each(|_| writer.needed.under_way.done());
         writer.done();
         assert_eq!(generations(&needed), [Some(4), None]);
     }
@@ -586,20 +590,25 @@ mod tests {
         assert!(writer.is_free(), "an upload is no reason not to");
     }
 
-    /// What its thread makes of one task.
-    fn said(reading: Reading) -> (Receiver<Work>, Event) {
-        let ((behind, works), (inbox, events)) = (Lane::new(), sync_channel(1));
-        let copier = Copier { writer: behind, inbox, memory: CopyMemory::default() }.start().unwrap();
-        copier.tasks.send(reading).unwrap();
-        drop(copier);
-        (works, events.recv().unwrap())
-    }
-
+    /// The trainer may be waiting for the next replica to be read, and then reads no inbox: who reads replicas waits for nobody.
     #[test]
-    fn a_checksum_is_told() {
-        let (replica, read) = (Readable::kept(Arc::new(vec![1.5])), Duration::ZERO);
-        let (_, event) = said(Reading::Checksum { at: CHECKPOINT, replica, read });
-        let Event::Checksum { at: CHECKPOINT, checksum, .. } = event else { unreachable!() };
-        assert_eq!(checksum.0, Checksum::of(&[1.5]));
+    fn who_copies_says_nothing_to_the_trainer_itself() {
+        let ((behind, works), replica) = (Lane::new(), || Readable::kept(Arc::new(vec![1.5])));
+        let copier = Copier { writer: behind, memory: CopyMemory::default() }.start().unwrap();
+        let compare = || Reading::Checksum { at: CHECKPOINT, replica: replica(), read: Duration::ZERO };
+        // Nobody takes anything of what it makes.
+        (0..=TASKS_MAX).for_each(|_| copier.tasks.send(compare()).unwrap());
+        copier.tasks.send(Reading::Shard((CHECKPOINT, 0, 2), replica())).unwrap();
+        drop(copier);
+        let said: Vec<Work> = works.iter().collect();
+        let checksum = |work: &Work| match work {
+            Work::Say(event) => match **event {
+                Event::Checksum { at: CHECKPOINT, checksum, .. } => Some(checksum.0),
+                _ => None,
+            },
+            _ => None,
+        };
+        assert_eq!(said.iter().filter_map(checksum).collect::<Vec<_>>(), [Checksum::of(&[1.5]); 2]);
+        assert!(matches!(said[2], Work::Copied(_)));
     }
 }

@@ -303,7 +303,7 @@ impl<W: Write + Send> Trainer<W> {
         Ok(())
     }
 
-    /// Has the replica's checksum taken, unless something is being written.
+    /// Has the replica's checksum taken, unless it is being copied, or the one before is still taken.
     fn checksum(&mut self, at: CheckpointId) -> Result<(), ProgramError> {
         if !self.checkpoints.is_free() {
             tracing::debug!(step = %at.step, "a checkpoint is being copied; replicas are not compared at this step");

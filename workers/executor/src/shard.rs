@@ -1,20 +1,21 @@
 //! A member's part of a checkpoint, before it is written: where the replica lies, if that does not change any more, or copied out of it by a thread of its own.
 //!
-//! That thread does nothing else and does not give way to the training, because the next update waits for it: so it takes the checksums as well, for which a replica
-//! must not change either. It copies into the memory of a part that was written before: memory that is touched for the first time takes ten times as long.
+//! That thread does nothing else, waits for nobody and does not give way to the training, because the next update waits for it: so it takes the checksums as well, for which a
+//! replica must not change either. It copies into the memory of a part that was written before: memory that is touched for the first time takes ten times as long.
 //! Writing is in `checkpoint.rs`.
 
 use crate::checkpoint::{Lane, Work};
 use crate::inbox::{Event, WriteFailure};
 use crate::replica::Readable;
+use events_schema::Digest;
 use std::io;
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use storage::checkpoint::{CheckpointWriteError, Checksum, ShardElements, ShardRange, cut_shards};
+use storage::checkpoint::{CheckpointWriteError, Checksum, ShardElements, ShardRange, cut_shards, part_digests};
 use workers_session::{CheckpointId, ReplicaChecksum};
 
 /// One member's part.
+#[derive(Clone)]
 pub struct Shard {
     /// Of which checkpoint.
     pub checkpoint: CheckpointId,
@@ -40,6 +41,11 @@ impl Shard {
         let (range, checksum) = (range(index, count, replica_len), ReplicaChecksum(Checksum::of(&replica)));
         Ok(Self { checkpoint, count, range, replica_len, elements: ShardElements::of(range, replica), checksum })
     }
+
+    /// Digests of these elements, of which that of the whole replica is made.
+    pub fn part_digests(&self) -> Vec<Digest> {
+        part_digests(&self.elements, self.range.first_element, self.replica_len)
+    }
 }
 
 fn range(index: u16, count: u16, replica_len: u64) -> ShardRange {
@@ -47,6 +53,8 @@ fn range(index: u16, count: u16, replica_len: u64) -> ShardRange {
     cut_shards(replica_len, u32::from(count)).get(usize::from(index)).copied().unwrap_or(nothing)
 }
 
+/// A checksum is told behind fewer of the writer's tasks than this, or not at all, which nobody misses: it may not take the room of a manifest.
+const CHECKSUM_BESIDE_MAX: usize = 2;
 /// Copies at once: one that is made or waits while another is still being written. A store that keeps up with the interval needs one.
 const COPIES_MAX: usize = 2;
 
@@ -80,6 +88,9 @@ impl CopyMemory {
         let mut copies = self.copies();
         copies.in_use = copies.in_use.saturating_sub(1);
         copies.free.extend(copy.and_then(ShardElements::into_memory));
+        if copies.in_use == 0 {
+            copies.free.truncate(1);
+        }
     }
 
     fn copies(&self) -> MutexGuard<'_, Copies> {
@@ -104,10 +115,8 @@ pub enum Reading {
 
 /// The thread that copies.
 pub struct Copier {
-    /// Who writes what was copied, and has counted it.
+    /// Who writes what was copied, and says the rest.
     pub writer: Lane<Work>,
-    /// Where checksums are told, and what could not be read.
-    pub inbox: SyncSender<Event>,
     /// Where they lie.
     pub memory: CopyMemory,
 }
@@ -119,58 +128,61 @@ impl Copier {
         let under_way = lane.under_way.clone();
         std::thread::Builder::new().name("ebb-copy".to_owned()).spawn(move || {
             while let Ok(reading) = waiting.recv() {
-                let goes_on = self.read(reading);
-                // Not before: who takes it for idle may wait for it, and it for room in the inbox.
+                self.read(reading);
                 under_way.done();
-                if !goes_on {
-                    return;
-                }
             }
         })?;
         Ok(lane)
     }
 
-    /// Whether anybody hears of it.
-    fn read(&self, reading: Reading) -> bool {
-        let checkpoint = match &reading {
-            Reading::Shard((checkpoint, ..), _) => *checkpoint,
-            Reading::Checksum { at, .. } => *at,
-        };
-        let said = match reading {
-            Reading::Shard(place, replica) => match self.copied(place, replica) {
-                Ok(shard) => return self.writer.tasks.send(Work::Copied(shard)).is_ok(),
-                Err(error) => {
-                    self.writer.under_way.done();
+    fn read(&self, reading: Reading) {
+        match reading {
+            Reading::Shard(place, replica) => {
+                let work = self.copied(place, replica).map(Work::Copied).unwrap_or_else(|error| {
                     self.memory.end(None);
-                    Err(error)
-                }
-            },
+                    not_read(place.0, error)
+                });
+                self.pass(work);
+            }
             Reading::Checksum { at, replica, read } => {
                 let begun = Instant::now();
                 let checksum = replica.checksum();
                 drop(replica);
-                checksum.map(|checksum| Event::Checksum { at, checksum, took: read + begun.elapsed() })
+                let told = checksum.map(|checksum| Event::Checksum { at, checksum, took: read + begun.elapsed() });
+                if self.writer.under_way.begin(CHECKSUM_BESIDE_MAX) {
+                    self.pass(told.map_or_else(|error| not_read(at, error), |event| Work::Say(Box::new(event))));
+                }
             }
-        };
-        let not_written =
-            |error| WriteFailure { checkpoint: Some(checkpoint), source: CheckpointWriteError::Unread(error) };
-        self.inbox.send(said.unwrap_or_else(|error| Event::NotWritten(not_written(error)))).is_ok()
+        }
+    }
+
+    /// What the writer has counted, so there is room for it. This thread says nothing to the trainer by itself: it waits for the next replica to be read, in the midst of
+    /// an update, and would not read its inbox.
+    fn pass(&self, work: Work) {
+        // Without a writer the executor ends.
+        let _ = self.writer.tasks.try_send(work);
     }
 
     /// A part in memory of its own. The replica is let go as soon as that is possible: the trainer's next update waits for it.
     pub fn copied(&self, (checkpoint, index, count): Place, replica: Readable) -> io::Result<Shard> {
         let (replica_len, mut copy) = (replica.elements() as u64, self.memory.take());
         let range = range(index, count, replica_len);
+        let place = range.place(replica.elements()).unwrap_or_default();
         copy.clear();
-        replica.copy(range.place(replica.elements()).unwrap_or_default(), &mut copy)?;
+        replica.copy(place.clone(), &mut copy)?;
         // Of a replica that is copied whole it is taken of the copy, for which nobody waits.
         let checksum = if range.elements == replica_len {
             drop(replica);
             ReplicaChecksum(Checksum::of(&copy))
         } else {
-            replica.checksum()?
+            replica.checksum_with(place, &copy)?
         };
         let elements = ShardElements::all(Arc::new(copy));
         Ok(Shard { checkpoint, count, range, replica_len, elements, checksum })
     }
+}
+
+fn not_read(checkpoint: CheckpointId, error: io::Error) -> Work {
+    let source = CheckpointWriteError::Unread(error);
+    Work::Say(Box::new(Event::NotWritten(WriteFailure { checkpoint: Some(checkpoint), source })))
 }

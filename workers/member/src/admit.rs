@@ -79,6 +79,10 @@ mod tests {
     }
 
     fn shard(index: u16, count: u16, first_element: u64) -> Message {
+        shard_of(index, count, first_element, PART_DIGESTS_MAX)
+    }
+
+    fn shard_of(index: u16, count: u16, first_element: u64, digests: usize) -> Message {
         let (checkpoint, digest) = (CheckpointId { step: Step(3), tag: tag(2) }, Digest([0; 32]));
         let shard = ShardWritten {
             checkpoint,
@@ -90,7 +94,7 @@ mod tests {
             digest,
             checksum: ReplicaChecksum([0; 16]),
             writer: None,
-            part_digests: PartDigests(vec![digest; PART_DIGESTS_MAX]),
+            part_digests: PartDigests(vec![digest; digests]),
         };
         Message::ShardWritten(shard)
     }
@@ -139,6 +143,7 @@ mod tests {
             of_many_names(1, MEASURE_NAME_BYTES_MAX + 1),
             shard(2, 2, 0),
             shard(0, 2, u64::MAX),
+            shard_of(0, 2, 0, PART_DIGESTS_MAX + 1),
             Message::Welcome { membership: torn, step: Step(1), followed: false },
             Message::Welcome { membership: worn, step: Step(1), followed: false },
             Message::Welcome { membership: membership(2, 4, &[0, 2]), step: Step(1), followed: false },

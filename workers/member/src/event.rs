@@ -425,7 +425,7 @@ pub enum Out<P> {
         /// Whether it may not be left out when the store is slow.
         needed: bool,
     },
-    /// Take the checksum of the replica as it is now, beside the training, then [`In::Checksum`]. May be left out when something is being written.
+    /// Take the checksum of the replica as it is now, beside the training, then [`In::Checksum`]. May be left out when a part of it is being copied.
     Checksum(CheckpointId),
     /// Tell the controller.
     Report(Report),

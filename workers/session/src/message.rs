@@ -265,7 +265,8 @@ pub enum Message {
         step: Step,
     },
     /// To the leader: the checksum of my replica at a boundary at which all are compared.
-    #[n(13)]
+    // 13 was a digest of it.
+    #[n(19)]
     Checksum {
         /// Which boundary.
         #[n(0)]

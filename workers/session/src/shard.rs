@@ -30,8 +30,9 @@ pub struct ShardWritten {
     /// Digest of the object's bytes.
     #[n(7)]
     pub digest: Digest,
+    // 8 was the digest of the writer's whole replica.
     /// Of the writer's whole replica: all must agree.
-    #[n(8)]
+    #[n(11)]
     pub checksum: ReplicaChecksum,
     /// What its object is named by: a manifest names all its shards by one. None of an earlier build.
     #[n(9)]
