@@ -117,7 +117,7 @@ pub enum Reading {
 pub struct Copier {
     /// Who writes what was copied, and says the rest.
     pub writer: Lane<Work>,
-    /// Where they lie.
+    /// Where copies lie.
     pub memory: CopyMemory,
 }
 
@@ -164,7 +164,7 @@ impl Copier {
     }
 
     /// A part in memory of its own. The replica is let go as soon as that is possible: the trainer's next update waits for it.
-    pub fn copied(&self, (checkpoint, index, count): Place, replica: Readable) -> io::Result<Shard> {
+    pub(crate) fn copied(&self, (checkpoint, index, count): Place, replica: Readable) -> io::Result<Shard> {
         let (replica_len, mut copy) = (replica.elements() as u64, self.memory.take());
         let range = range(index, count, replica_len);
         let place = range.place(replica.elements()).unwrap_or_default();

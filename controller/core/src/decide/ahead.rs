@@ -46,8 +46,8 @@ pub(super) fn give_back(draft: &mut Draft<'_>) -> Option<TimeMs> {
 /// Whether there is anything to give back.
 pub(super) fn takes_more(draft: &Draft<'_>) -> bool {
     let state = &draft.state;
-    let lend = state.pasts.keys().filter_map(|id| of(state, id)).filter(|(_, fleet)| fleet.lent > 0);
-    lend.into_iter().any(|(past, fleet)| !goes(state, fleet, wanted(past, fleet, draft.at)).is_empty())
+    let mut lend = state.pasts.keys().filter_map(|id| of(state, id)).filter(|(_, fleet)| fleet.lent > 0);
+    lend.any(|(past, fleet)| !goes(state, fleet, wanted(past, fleet, draft.at)).is_empty())
 }
 
 /// What goes back of what a fleet lends.

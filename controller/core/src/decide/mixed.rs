@@ -140,7 +140,8 @@ fn let_waste_go(
     view: &View,
     index: usize,
     had: &BTreeMap<usize, usize>,
-    (found, mut spare): (&mut BTreeMap<usize, usize>, usize),
+    found: &mut BTreeMap<usize, usize>,
+    mut spare: usize,
 ) {
     let slowest_with = |found: &BTreeMap<usize, usize>| {
         let classes: BTreeSet<usize> = had.keys().chain(found.keys()).copied().collect();
@@ -189,7 +190,7 @@ pub(super) fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, p
     }
     if !passed_over.is_empty() && count(&found) < count(&free(&BTreeSet::new())) {
         let spare = count(&found).saturating_sub(min);
-        let_waste_go(&problem.view, index, &had, (&mut found, spare));
+        let_waste_go(&problem.view, index, &had, &mut found, spare);
     }
     if count(&found) == slots.len() || count(&found) < min {
         return;

@@ -36,26 +36,29 @@ const ROUNDS_MAX: usize = 8;
 /// Adopts the policy's plan as far as it differs from what is. Gives the time at which the policy wants to be asked again, though nothing
 /// has changed by then.
 pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy, effort: &Effort) -> Option<TimeMs> {
-    for _ in 0..ROUNDS_MAX {
-        let until = plan_once(draft, policy, &effort.of_another());
-        effort.ask();
-        if !ahead::takes_more(draft) {
-            return until;
-        }
-    }
-    Some(draft.at.plus_ms(1))
-}
-
-fn plan_once(draft: &mut Draft<'_>, policy: &dyn Policy, effort: &Effort) -> Option<TimeMs> {
     let forecasts = policy.forecast_day_ms().or(draft.state.planning.forecast_day_ms).is_some();
     if draft.state.live.is_empty() && !forecasts {
         return None;
     }
     choose_policy(draft, policy);
     guests::let_go(draft, policy);
-    let more_wanted_at = ahead::give_back(draft);
+    for _ in 0..ROUNDS_MAX {
+        let more_wanted_at = ahead::give_back(draft);
+        let given_back = draft.facts.len();
+        let until = plan_once(draft, policy, &effort.of_another());
+        effort.ask();
+        // Most plans change nothing, and so nothing that could go.
+        if draft.facts.len() == given_back || !ahead::takes_more(draft) {
+            return until.into_iter().chain(more_wanted_at).min();
+        }
+    }
+    Some(draft.at.plus_ms(1))
+}
+
+/// One round, after what fleets are going to need went back.
+fn plan_once(draft: &mut Draft<'_>, policy: &dyn Policy, effort: &Effort) -> Option<TimeMs> {
     if draft.state.live.is_empty() {
-        return more_wanted_at;
+        return None;
     }
     // The problem is stated once; what is decided meanwhile does not change it.
     let state = draft.state.clone();
@@ -108,7 +111,7 @@ fn plan_once(draft: &mut Draft<'_>, policy: &dyn Policy, effort: &Effort) -> Opt
         }
     }
     let wakes = plan.wake_in_ms.map(|wait_ms| draft.at.plus_ms(wait_ms));
-    let others = [bandwidth::tried_again_at(&draft.state, draft.at), profiles.until, more_wanted_at];
+    let others = [bandwidth::tried_again_at(&draft.state, draft.at), profiles.until];
     wakes.into_iter().chain(others.into_iter().flatten()).min()
 }
 

@@ -195,46 +195,56 @@ fn what_a_fleet_foresees_counts_from_its_first_day_on_and_ends_with_its_next_sig
     assert_eq!(slots(&world), 5);
 }
 
-/// Simulation: it grew to five of six, was as fast on three a moment later, and so on, once a day.
-#[test]
-fn of_what_stays_a_job_takes_what_makes_it_faster_while_the_rest_goes_back_soon() {
-    let mut world = World::new(policy(Some(DAY_MS)));
-    for (server, slots) in [("a", 5), ("b", 1)] {
-        world.start_agent(server, slots);
+/// Servers a and b, each a fleet that needs nothing, with so many slots.
+fn two_fleets(policy: Box<dyn Policy>, [a, b]: [u16; 2]) -> World {
+    let mut world = World::new(policy);
+    for (server, slots) in [("a", a), ("b", b)] {
+        world.start_agent_of_type(server, slots, "t4");
         world.put_fleet(server, server, slots, 2_000);
         world.deliver_all();
         world.demand(server, 0);
     }
     world.register(dataset("digits"));
-    world.gradient_bytes = Some(4_000_000_000);
-    let other = world.submit(spec_with(|spec| spec["workers"] = serde_json::json!({"min": 2, "max": 2})));
-    let id = world.submit(spec_with(|spec| spec["workers"] = serde_json::json!({"min": 1, "max": 6})));
-    world.run();
-    assert_eq!((members(&world, &other).len(), members(&world, &id).len()), (2, 3));
-    world.needs("b", foresees(0, &[(180, 1)]));
-    world.command(Command::CancelJob { job: other });
-    for _ in 0..3 {
+    world
+}
+
+/// Simulation: it grew to five of six, was as fast on three a moment later, and so on, once a day. So it did where it may be on several types, which has a
+/// way of its own.
+#[test]
+fn of_what_stays_a_job_takes_what_makes_it_faster_while_the_rest_goes_back_soon() {
+    for (name, on_any_type) in [("ebb", false), ("easyscale", true)] {
+        let policy = WithLending { policy: policy_by_name(name).unwrap(), forecast_day_ms: Some(DAY_MS) };
+        let mut world = two_fleets(Box::new(policy), [5, 1]);
+        world.gradient_bytes = Some(4_000_000_000);
+        let of = |min: u16, max: u16| {
+            spec_with(|spec| {
+                spec["workers"] = serde_json::json!({"min": min, "max": max});
+                if on_any_type {
+                    spec["types"] = "any".into();
+                }
+            })
+        };
+        let (other, id) = (world.submit(of(2, 2)), world.submit(of(1, 6)));
         world.run();
-        world.pass(10_000);
+        assert_eq!((members(&world, &other).len(), members(&world, &id).len()), (2, 3), "{name}");
+        world.needs("b", foresees(0, &[(180, 1)]));
+        world.command(Command::CancelJob { job: other });
+        for _ in 0..3 {
+            world.run();
+            world.pass(10_000);
+        }
+        assert_eq!(members(&world, &id).len(), 3, "{name}: of six units five slots are as slow as three");
+        // It stays after all.
+        world.needs("b", foresees(0, &[(100_000, 1)]));
+        world.run();
+        assert_eq!(members(&world, &id).len(), 6, "{name}");
     }
-    assert_eq!(members(&world, &id).len(), 3, "of six units five slots are as slow as three");
-    // It stays after all.
-    world.needs("b", foresees(0, &[(100_000, 1)]));
-    world.run();
-    assert_eq!(members(&world, &id).len(), 6);
 }
 
 /// Simulation: one slot went back, the job grew elsewhere, and the other went back only with the plan of the next tick.
 #[test]
 fn what_a_forecast_takes_once_a_job_has_grown_elsewhere_goes_back_in_the_same_plan() {
-    let mut world = World::new(policy(Some(DAY_MS)));
-    for server in ["a", "b"] {
-        world.start_agent(server, 2);
-        world.put_fleet(server, server, 2, 2_000);
-        world.deliver_all();
-        world.demand(server, 0);
-    }
-    world.register(dataset("digits"));
+    let mut world = two_fleets(policy(Some(DAY_MS)), [2, 2]);
     let id = world.submit(spec_with(|spec| spec["workers"] = serde_json::json!({"min": 1, "max": 2})));
     world.run();
     let server = world.state.job(&id).unwrap().slots().first().unwrap().server.to_string();
@@ -243,38 +253,6 @@ fn what_a_forecast_takes_once_a_job_has_grown_elsewhere_goes_back_in_the_same_pl
     world.run();
     let slots = world.state.job(&id).unwrap().slots();
     assert!(slots.len() == 2 && slots.iter().all(|slot| slot.server.to_string() != server), "{slots:?}");
-}
-
-/// The same of a job that may be on several types.
-#[test]
-fn on_any_type_too_a_job_takes_what_makes_it_faster_while_the_rest_goes_back_soon() {
-    let policy = WithLending { policy: policy_by_name("easyscale").unwrap(), forecast_day_ms: Some(DAY_MS) };
-    let mut world = World::new(Box::new(policy));
-    for (server, slots) in [("a", 5), ("b", 1)] {
-        world.start_agent_of_type(server, slots, "t4");
-        world.put_fleet(server, server, slots, 2_000);
-        world.deliver_all();
-        world.demand(server, 0);
-    }
-    world.register(dataset("digits"));
-    world.gradient_bytes = Some(4_000_000_000);
-    let of = |workers: serde_json::Value| {
-        spec_with(|spec| (spec["workers"], spec["types"]) = (workers, serde_json::json!("any")))
-    };
-    let other = world.submit(of(serde_json::json!({"min": 2, "max": 2})));
-    let id = world.submit(of(serde_json::json!({"min": 1, "max": 6})));
-    world.run();
-    assert_eq!((members(&world, &other).len(), members(&world, &id).len()), (2, 3));
-    world.needs("b", foresees(0, &[(180, 1)]));
-    world.command(Command::CancelJob { job: other });
-    for _ in 0..3 {
-        world.run();
-        world.pass(10_000);
-    }
-    assert_eq!(members(&world, &id).len(), 3, "of six units five slots are as slow as three");
-    world.needs("b", foresees(0, &[(100_000, 1)]));
-    world.run();
-    assert_eq!(members(&world, &id).len(), 6);
 }
 
 #[test]
