@@ -15,9 +15,9 @@ use crate::outbox::{Backoff, Outbox};
 use crate::take_over::Recovered;
 use controller_core::{Interrupt, Policy};
 use controller_fold::{Fold, FoldError, Folded};
-use events_rule::count::split;
+use events_rule::count::{read_event, split};
 use events_rule::{RECORD_LEN_MAX, Record, Stream};
-use events_schema::batch::Taken;
+use events_schema::batch::{EventRecord, Taken};
 use events_schema::{Offset, Sequence, Term, TimeMs};
 use std::collections::VecDeque;
 
@@ -47,6 +47,9 @@ pub(crate) struct Lead {
     owed_since_ms: Option<u64>,
     commit: Option<Commit>,
     gap: Option<Gap>,
+    /// A look at what others wrote while an append of ours is not answered, and up to where such looks came.
+    glance: Option<Ticket>,
+    glanced: Offset,
     /// Up to here `events` was seen to reach and nothing was found: offsets that belong to no record.
     empty_until: Offset,
 }
@@ -118,6 +121,8 @@ impl Lead {
             owed_since_ms: None,
             commit: None,
             gap: None,
+            glance: None,
+            glanced: Offset(0),
             empty_until: Offset(0),
         }
     }
@@ -169,6 +174,7 @@ impl Lead {
         if let Some(gap) = &mut self.gap {
             if gap.again_ms.take_if(|again_ms| *again_ms <= around.now_ms).is_some() {
                 gap.read = Some(around.out.read(Stream::Events, self.fold.known, PIECE_BYTES_MAX));
+                self.glance = None;
             }
             return;
         }
@@ -269,10 +275,16 @@ impl Lead {
 
     /// Somebody looked where `events` ends.
     pub fn events_end(&mut self, end: Offset, around: &mut Around<'_>) {
-        // What an append of our own is on its way to its answer will tell. What is not there is not looked for again at every look:
-        // nothing is decided meanwhile, and a record that comes after all is met by our next append.
-        if end > self.fold.known.max(self.empty_until) && self.commit.is_none() && self.gap.is_none() {
+        // What is not there is not looked for again at every look: nothing is decided meanwhile, and a record that comes after all is met by our next append.
+        if end <= self.fold.known.max(self.empty_until) || self.gap.is_some() {
+            return;
+        }
+        if self.commit.is_none() {
             self.read_up_to(end, around);
+        } else if !around.health.is_well(around.now_ms) && self.glance.is_none() {
+            // What an append of our own is on its way to its answer will tell; but while that takes long, agents stay with who may have been replaced.
+            let from = self.fold.known.max(self.glanced);
+            self.glance = (end > from).then(|| around.out.read(Stream::Events, from, PIECE_BYTES_MAX));
         }
     }
 
@@ -281,6 +293,10 @@ impl Lead {
         if let Some(stream) = self.intake.read(ticket, &records, around.now_ms) {
             around.health.read_ended(stream.into(), true);
             return Step::Stay;
+        }
+        if self.glance.take_if(|glance| *glance == ticket).is_some() {
+            self.glanced = records.last().map_or(self.glanced, |record| record.offset.next());
+            return replaced(&records, around.config).map_or(Step::Stay, Step::End);
         }
         let Some(gap) = self.gap.as_mut().filter(|gap| gap.read == Some(ticket)) else { return Step::Stay };
         (gap.read, gap.again_ms) = (None, Some(around.now_ms));
@@ -329,6 +345,9 @@ impl Lead {
                 ReadFailure::Stopped(reason) => Step::End(CellEnd::Failed(CellFailure::Read { stream, reason })),
             };
         }
+        if self.glance.take_if(|glance| *glance == ticket).is_some() {
+            return Step::Stay;
+        }
         let Some(gap) = self.gap.as_mut().filter(|gap| gap.read == Some(ticket)) else { return Step::Stay };
         gap.read = None;
         match failure {
@@ -347,6 +366,8 @@ impl Lead {
     fn read_up_to(&mut self, until: Offset, around: &mut Around<'_>) {
         let read = Some(around.out.read(Stream::Events, self.fold.known, PIECE_BYTES_MAX));
         let backoff = Backoff::new(PAUSE_MAX_MS);
+        // A read takes the place of the one before it, which is then not answered.
+        self.glance = None;
         self.gap = Some(Gap { until, read, again_ms: None, backoff, empty_reads: 0 });
     }
 
@@ -381,6 +402,17 @@ impl Lead {
             }
         }
     }
+}
+
+/// Whether somebody else has claimed the cell among records that are not folded, because an append of ours that is not answered may be one of them. A late claim of
+/// our own behind that one is in force.
+fn replaced(records: &[Record], config: &CellConfig) -> Option<CellEnd> {
+    let claim = |record: &Record| match read_event(record) {
+        Ok(EventRecord::Claim { controller, incarnation }) => Some((record.offset, controller, incarnation)),
+        _ => None,
+    };
+    let (offset, by, incarnation) = records.iter().rev().find_map(claim)?;
+    (incarnation != config.incarnation).then(|| CellEnd::Superseded { by, term: Term::of_claim(offset) })
 }
 
 impl Commit {

@@ -81,6 +81,21 @@ fn an_idle_controller_learns_by_itself_that_it_was_replaced() {
     assert!(world.first().end.is_some());
 }
 
+/// Found by a random schedule: agents stayed with a controller whose append the log kept waiting, and its successor gave them up.
+#[test]
+fn a_controller_whose_append_is_not_answered_learns_that_it_was_replaced() {
+    let mut world = World::led();
+    world.log.faults.push_back((Stream::Events, Fault::Unanswered));
+    world.log.register("d1");
+    world.pass(5_000);
+    assert_eq!(world.first().end, None, "nobody else has claimed the cell");
+    world.start("b");
+    world.pass(3_000);
+    let end = world.first().end.clone();
+    assert!(matches!(&end, Some(CellEnd::Superseded { by, .. }) if by == "b"), "{end:?}");
+    assert_eq!(world.controllers[1].end, None);
+}
+
 /// Heartbeats are read whatever becomes of the appends of reports: else a stalled log makes live agents look silent.
 #[test]
 fn an_agent_that_speaks_outlives_any_stall_of_the_log() {

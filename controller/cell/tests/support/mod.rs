@@ -30,6 +30,8 @@ pub enum Fault {
     Lost,
     Doubled,
     Unavailable,
+    /// Not answered at all.
+    Unanswered,
 }
 
 /// A log that loses acknowledgements and stands still when told to.
@@ -263,7 +265,7 @@ impl Controller {
             Out::AskEnd { stream, .. } if log.unknown_end == Some(stream) => self.held.push(out),
             Out::Append { ticket, stream, record, attempt } => {
                 self.appends.push((ticket, stream, attempt));
-                return vec![append(log, ticket, stream, record)];
+                return append(log, ticket, stream, record).into_iter().collect();
             }
             Out::AskEnd { ticket, stream } => return vec![In::End { ticket, end: log.end(stream) }],
             Out::Read { ticket, stream, from, bytes_max } => {
@@ -322,14 +324,15 @@ impl Controller {
     }
 }
 
-fn append(log: &mut Log, ticket: Ticket, stream: Stream, record: Vec<u8>) -> In {
+fn append(log: &mut Log, ticket: Ticket, stream: Stream, record: Vec<u8>) -> Option<In> {
     let place = log.faults.iter().position(|(faulty, _)| *faulty == stream);
     let fault = place.and_then(|place| log.faults.remove(place)).map(|(_, fault)| fault);
     let planned = || "planned".to_owned();
     if stream == Stream::Events && log.events_len_max.is_some_and(|max| record.len() > max) {
-        return In::AppendFailed { ticket, failure: AppendFailure::TooLarge(planned()) };
+        return Some(In::AppendFailed { ticket, failure: AppendFailure::TooLarge(planned()) });
     }
-    match fault {
+    Some(match fault {
+        Some(Fault::Unanswered) => return None,
         None => In::Appended { ticket, offset: log.append(stream, record) },
         Some(Fault::Doubled) => {
             let offset = log.append(stream, record.clone());
@@ -342,7 +345,7 @@ fn append(log: &mut Log, ticket: Ticket, stream: Stream, record: Vec<u8>) -> In 
         }
         Some(Fault::Lost) => In::AppendFailed { ticket, failure: AppendFailure::Unknown(planned()) },
         Some(Fault::Unavailable) => In::AppendFailed { ticket, failure: AppendFailure::Unavailable(planned()) },
-    }
+    })
 }
 
 fn read(log: &Log, ticket: Ticket, stream: Stream, from: Offset, bytes_max: usize) -> In {
