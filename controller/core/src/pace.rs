@@ -247,10 +247,13 @@ impl Done {
     }
 }
 
-/// What the members of a generation in force have done, if all of them say so and are in it.
+/// What the members of a generation in force have done, if all of them say so and are in it: a newcomer that has yet to begin says of what step it knows, and
+/// a window that began there would have had all steps of the job.
 fn done(active: &Active, said: &Said<'_>) -> Option<Done> {
+    let begun =
+        |progress: &&&Progress| progress.generation == active.proposal.generation && progress.step >= active.step;
     let of = |member: &ExecutorId| {
-        let progress = said.get(member).filter(|progress| progress.generation == active.proposal.generation)?;
+        let progress = said.get(member).filter(begun)?;
         Some((member.clone(), progress.gradients?, progress.step))
     };
     let all: Vec<_> = active.members.iter().map(of).collect::<Option<_>>()?;
@@ -272,4 +275,43 @@ fn took(passed_ms: u64, before: &Done, now: &Done, stride: Stride) -> Took {
     let unit_us = now.gradients.iter().map(|row| of(row).0).max().unwrap_or(0);
     let gradients_us = now.gradients.iter().map(|row| of(row).1).max().unwrap_or(0) / (steps + stride.steps());
     Took { step_us, unit_us, gradients_us }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::training;
+    use events_schema::Rank;
+    use events_schema::control::{Phase, WaitsFor};
+    use serde_json::json;
+
+    /// Found by a random schedule: by such a window the job had done a hundred steps in 20 s, so all later ones were long, and its newcomer went for a link that
+    /// carried enough, again and again.
+    #[test]
+    fn a_window_begins_when_the_newcomers_of_a_generation_have() {
+        let id = JobId::parse("job-a").unwrap();
+        let state = training(&id, 2, &json!({}));
+        let mut active = state.job(&id).unwrap().active().unwrap().clone();
+        active.step = Step(73);
+        let progress = |step| Progress {
+            generation: active.proposal.generation,
+            revision: 0,
+            step: Step(step),
+            phase: Phase::Computing(Rank(0)),
+            units_done: 0,
+            bytes_done: 0,
+            waits_for: WaitsFor::Nothing,
+            processor_ms: 0,
+            gradients: Some(Gradients::default()),
+            busy_percent: None,
+        };
+        let done_at = |steps: [u64; 2]| {
+            let said = steps.map(progress);
+            let said: Said<'_> = active.members.iter().zip(&said).collect();
+            done(&active, &said).map(|done| done.step)
+        };
+        assert_eq!((done_at([73, 0]), done_at([73, 72])), (None, None));
+        assert_eq!((done_at([74, 73]), done_at([80, 80])), (Some(Step(73)), Some(Step(80))));
+    }
 }

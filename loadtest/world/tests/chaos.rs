@@ -19,6 +19,11 @@ const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that
 /// Every schedule that was ever found to break a property, made as small as it goes.
 const FOUND: &[(&str, &str)] = &[
     ("a-fleet-takes-what-a-forecast-kept", include_str!("found/a-fleet-takes-what-a-forecast-kept.json")),
+    ("an-append-waits-while-a-rival-claims", include_str!("found/an-append-waits-while-a-rival-claims.json")),
+    (
+        "a-window-of-steps-begins-before-its-newcomer",
+        include_str!("found/a-window-of-steps-begins-before-its-newcomer.json"),
+    ),
     ("a-fleet-offers-what-a-forecast-takes", include_str!("found/a-fleet-offers-what-a-forecast-takes.json")),
     ("a-forecast-keeps-what-its-fleet-took", include_str!("found/a-forecast-keeps-what-its-fleet-took.json")),
     (

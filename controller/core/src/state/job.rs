@@ -253,7 +253,7 @@ pub struct Active {
     /// Members that exited with status 0, and until when the leader's word about it is awaited.
     #[n(4)]
     pub left: BTreeMap<ExecutorId, TimeMs>,
-    /// First step it computed.
+    /// First step that all its members computed; a later one since somebody departed.
     #[n(5)]
     pub step: Step,
     /// Since when.
