@@ -106,7 +106,7 @@ mod tests {
                 guests,
                 slot_type,
             },
-            Fact::PolicyChosen { policy, assumed_speeds: None, forecast_day_ms: None },
+            Fact::PolicyChosen { policy, assumed_speeds: None, forecast_day_ms: None, fold_version: None },
         ];
         // Of slots that nobody had declared nothing is known of who is there.
         let reason = PlanReason { policy: String::new(), cause: PlanCause::Gain, waits: None };

@@ -5,6 +5,7 @@
 use crate::command::{Foreseen, OfferMode, Recall};
 use crate::dataset::DatasetInfo;
 use crate::device::SlotDevice;
+use crate::fold::FoldVersion;
 use crate::job::JobSpec;
 use crate::report::{ExitCause, Metrics, Outcome};
 use crate::slot_type::{SlotType, TypeTime};
@@ -591,6 +592,9 @@ pub enum Fact {
         /// That what fleets are going to need is forecast from now on, and after how long their needs come again; otherwise all lending is reactive.
         #[n(2)]
         forecast_day_ms: Option<u64>,
+        /// By which rules a state follows from what comes behind this; earlier builds did not say, and go by the first ones.
+        #[n(3)]
+        fold_version: Option<FoldVersion>,
     },
     /// It has been gone for long, and no fleet declares a slot of it any more. It may join again.
     #[n(43)]

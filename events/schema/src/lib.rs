@@ -27,6 +27,7 @@ pub mod evaluation;
 mod exit;
 pub mod fact;
 pub mod fields;
+pub mod fold;
 pub mod frame;
 pub mod gang;
 pub mod ids;

@@ -16,6 +16,7 @@ use controller_core::{
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::Fact;
+use events_schema::fold::FoldVersion;
 use events_schema::job::JobSpec;
 use events_schema::report::{Report, ReportRecord};
 use events_schema::{Cell, CommandId, DatasetName, Digest, FleetId, JobId, ServerId, SlotId, Step, TenantId, TimeMs};
@@ -394,7 +395,10 @@ fn with_past(fleets: u16, forecast_day_ms: Option<u64>) -> Cluster {
     let policy = Box::new(WithLending { policy: known("ebb"), forecast_day_ms });
     let mut c = declared(policy, LARGE.servers, fleets);
     let policy = "ebb".to_owned();
-    c.state.apply(c.at, &Fact::PolicyChosen { policy, assumed_speeds: None, forecast_day_ms });
+    c.state.apply(
+        c.at,
+        &Fact::PolicyChosen { policy, assumed_speeds: None, forecast_day_ms, fold_version: Some(FoldVersion::NEWEST) },
+    );
     let end = TimeMs(3 * DAY_MS + RISE_MS - SIGNAL_MS);
     while c.at < end {
         (0..fleets).for_each(|fleet| drop(c.demand(fleet, tide(slots_of(&c, fleet), c.at))));

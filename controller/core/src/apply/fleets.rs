@@ -5,6 +5,7 @@ use crate::state::{Ahead, Fleet, Past, Server, Slot, SlotState, State};
 use crate::table::Table;
 use events_schema::command::{Foreseen, OfferMode, Recall};
 use events_schema::fact::{Fact, ReclaimCause};
+use events_schema::fold::FoldVersion;
 use events_schema::{FleetId, ServerId, SlotId, TimeMs};
 use std::sync::Arc;
 
@@ -85,7 +86,8 @@ fn keep_ahead(state: &mut State, id: &FleetId, anew: bool) {
 fn note_need(state: &mut State, at: TimeMs, id: &FleetId, needed: u32, forecast: &[Foreseen]) {
     let Some(day_ms) = state.planning.forecast_day_ms else { return };
     if state.pasts.get(id).is_none() {
-        state.pasts.insert(id.clone(), Past::new(at, needed, day_ms));
+        let unchanged_counts = state.planning.folds_by(FoldVersion::UNCHANGED_NEEDS);
+        state.pasts.insert(id.clone(), Past::new(at, needed, day_ms, unchanged_counts));
     }
     if let Some(past) = state.pasts.get_mut(id) {
         // The first need changes nothing of a past that begins with it.
@@ -96,12 +98,19 @@ fn note_need(state: &mut State, at: TimeMs, id: &FleetId, needed: u32, forecast:
 
 /// Needs are forecast from now on, as of days that are so long; or (`None`) are not. What was known of other days says nothing.
 pub(super) fn forecast(state: &mut State, day_ms: Option<u64>) {
-    state.planning.forecast_day_ms = day_ms;
+    let unchanged_counts = state.planning.folds_by(FoldVersion::UNCHANGED_NEEDS);
+    let begins = std::mem::replace(&mut state.planning.forecast_day_ms, day_ms).is_none();
     let Some(day_ms) = day_ms else { return };
-    let others = state.pasts.iter().filter(|(_, past)| !past.is_of_days(day_ms));
-    let others: Vec<FleetId> = others.map(|(id, _)| id.clone()).collect();
-    for id in &others {
-        state.pasts.remove(id);
+    for id in state.pasts.keys().cloned().collect::<Vec<FleetId>>() {
+        match state.pasts.get_mut(&id).filter(|past| past.is_of_days(day_ms)) {
+            Some(past) => {
+                past.count_unchanged(unchanged_counts);
+                if unchanged_counts && begins {
+                    past.resume(state.at);
+                }
+            }
+            None => drop(state.pasts.remove(&id)),
+        }
     }
 }
 
@@ -325,7 +334,12 @@ mod tests {
         let facts = [
             vec![joined("a"), joined("b"), declared("ours", &ours), declared("theirs", &theirs)],
             vec![offered("ours", &ours), offered("theirs", &theirs), quarantined("a/1")],
-            vec![Fact::PolicyChosen { policy: String::new(), assumed_speeds: None, forecast_day_ms: Some(1) }],
+            vec![Fact::PolicyChosen {
+                policy: String::new(),
+                assumed_speeds: None,
+                forecast_day_ms: Some(1),
+                fold_version: None,
+            }],
             vec![demand(7, 0)],
             // Out of order, of two fleets, one of them twice, one that nobody knows, and the last ones at another time than the others.
             ["b/0", "a/0", "a/1", "a/2", "a/2", "c/7", "a/3"].map(|name| reclaimed(name, None)).to_vec(),

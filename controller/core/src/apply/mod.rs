@@ -204,8 +204,9 @@ impl State {
                 self.links.remove(server);
                 self.slots.note_server(server, None);
             }
-            Fact::PolicyChosen { policy, assumed_speeds, forecast_day_ms } => {
+            Fact::PolicyChosen { policy, assumed_speeds, forecast_day_ms, fold_version } => {
                 (self.planning.policy, self.planning.assumed_speeds) = (Some(policy.clone()), *assumed_speeds);
+                self.planning.fold_version = *fold_version;
                 fleets::forecast(self, *forecast_day_ms);
             }
             Fact::ThroughputMeasured { job, members, step_us, stride, spread } => {

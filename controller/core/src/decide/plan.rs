@@ -17,6 +17,7 @@ use crate::policy::{
 };
 use crate::state::{Active, Job, JobPhase, Pace, Slot, SlotKind, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, WaitCause};
+use events_schema::fold::FoldVersion;
 use events_schema::job::{Length, Types};
 use events_schema::{Digest, JobId, ServerId, SlotId, TenantId, TimeMs};
 use std::cmp::Reverse;
@@ -124,11 +125,18 @@ fn is_elsewhere(job: &JobView, share: Share) -> bool {
 fn choose_policy(draft: &mut Draft<'_>, policy: &dyn Policy) {
     let assumed_speeds = (!policy.is_told_measured_speeds()).then_some(true);
     let forecast_day_ms = policy.forecast_day_ms();
+    let fold_version = Some(FoldVersion::NEWEST);
     let known = &draft.state.planning;
     let same = known.policy.as_deref() == Some(draft.policy)
-        && (known.assumed_speeds, known.forecast_day_ms) == (assumed_speeds, forecast_day_ms);
+        && (known.assumed_speeds, known.forecast_day_ms) == (assumed_speeds, forecast_day_ms)
+        && known.fold_version == fold_version;
     if !same {
-        draft.emit(Fact::PolicyChosen { policy: draft.policy.to_owned(), assumed_speeds, forecast_day_ms });
+        draft.emit(Fact::PolicyChosen {
+            policy: draft.policy.to_owned(),
+            assumed_speeds,
+            forecast_day_ms,
+            fold_version,
+        });
     }
 }
 

@@ -28,6 +28,7 @@ pub use service::Service;
 use crate::table::Table;
 use events_schema::dataset::DatasetInfo;
 use events_schema::fact::ReclaimCause;
+use events_schema::fold::FoldVersion;
 use events_schema::{Cell, DatasetName, Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TenantId, TimeMs, batch};
 use executors::Executors;
 use minicbor::{Decode, Encode};
@@ -115,6 +116,16 @@ pub struct Planning {
     /// After how long fleets' needs come again, where they are forecast.
     #[n(3)]
     pub forecast_day_ms: Option<u64>,
+    /// By which rules this state follows from its facts.
+    #[n(5)]
+    pub fold_version: Option<FoldVersion>,
+}
+
+impl Planning {
+    /// Whether facts are folded by the rules of a version, which came in with it or before.
+    pub fn folds_by(&self, version: FoldVersion) -> bool {
+        self.fold_version >= Some(version)
+    }
 }
 
 /// A checkpoint that no longer counts.

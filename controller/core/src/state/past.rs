@@ -3,6 +3,7 @@
 //! A fleet's past is folded from the signals that counted: the level that its need last crossed and the one before (between them it is taken to have gone
 //! straight), what it needed in the mean at each time of the day, and by how much forecasts were wrong. A forecast is the level now, moved on by how the need
 //! went at this time on other days and, for the next minute, by how it goes now; its quantiles are those of the errors that such forecasts had until now.
+//! A need that stays as it is says what it is on those days as well, or a rise that comes no more would be foreseen for ever.
 //!
 //! What its fleet says itself of what it is going to need (`declared.rs`) is taken instead.
 //!
@@ -30,6 +31,8 @@ const DAYS_MIN: u64 = 2;
 const MEASURED_MIN: u32 = 20;
 /// Forecasts that are measured at once, after a silence; the others of it are passed over.
 const MEASURED_AT_ONCE_MAX: usize = 8;
+/// Days in which a need stayed as it was, of which the last ones count: after so many a thousandth is left of those before.
+const UNCHANGED_DAYS_MAX: u64 = 24;
 /// A slot.
 const SLOT: i64 = 1_000_000;
 /// The least and first of what an error counts as: a thousandth of a slot.
@@ -70,6 +73,10 @@ pub struct Past {
     /// What its fleet says itself, if it ever did.
     #[n(9)]
     declared: Option<Declared>,
+    /// Whether all of a time counts in which the need stays as it is; in earlier builds only the last day of it did, and only afterwards.
+    #[n(10)]
+    #[cbor(default, skip_if = "std::ops::Not::not")]
+    unchanged_counts: bool,
 }
 
 /// Where a need was.
@@ -126,7 +133,7 @@ pub struct Forecast {
 
 impl Past {
     /// Of a fleet whose need is told for the first time.
-    pub(crate) fn new(at: TimeMs, needed: u32, day_ms: u64) -> Self {
+    pub(crate) fn new(at: TimeMs, needed: u32, day_ms: u64, unchanged_counts: bool) -> Self {
         let needed = needed.min(NEEDED_MAX);
         let level = Level { at, micro: i64::from(needed) * SLOT };
         let horizon = Horizon {
@@ -143,7 +150,20 @@ impl Past {
         let of_day = vec![level.micro; TIMES as usize];
         let micro_ms = part(level.micro, at.0 % (day_ms / TIMES), 1);
         let (until, times, declared) = (at, 0, None);
-        Self { day_ms, until, needed, last: level, before: level, micro_ms, of_day, times, horizons, declared }
+        let (last, before) = (level, level);
+        Self { day_ms, until, needed, last, before, micro_ms, of_day, times, horizons, declared, unchanged_counts }
+    }
+
+    /// By which rule its past is folded from now on.
+    pub(crate) fn count_unchanged(&mut self, counts: bool) {
+        self.unchanged_counts = counts;
+    }
+
+    /// Begins again after a time in which nothing was noted, and of which nothing is known.
+    pub(crate) fn resume(&mut self, at: TimeMs) {
+        let now = Level { at: at.max(self.last.at), ..self.last };
+        (self.last, self.before, self.until) = (now, now, now.at);
+        self.micro_ms = part(now.micro, now.at.0 % (self.day_ms / TIMES), 1);
     }
 
     /// Folds in what its fleet says that it is going to need; nothing, if it does not say.
@@ -206,20 +226,29 @@ impl Past {
         }
     }
 
-    /// Lets the time pass in which the need went to where it is now.
+    /// Lets the time pass in which the need went to where it is now: straight, but where it was said to be the same for a day and longer, in the last quarter of an hour.
     fn pass(&mut self, now: Level) {
+        let stayed = self.unchanged_counts && now.at.since_ms(self.last.at) >= self.day_ms;
+        let turned = Level { at: now.at.minus_ms(self.day_ms / TIMES), ..self.last };
+        if stayed {
+            self.pass_between(self.last, turned);
+        }
+        self.pass_between(if stayed { turned } else { self.last }, now);
+    }
+
+    fn pass_between(&mut self, last: Level, now: Level) {
         let time_ms = self.day_ms / TIMES;
-        // The last day of a longer silence says all that there is to say of it.
-        let from = self.until.max(TimeMs(now.at.0.saturating_sub(self.day_ms)));
+        let days = if self.unchanged_counts { UNCHANGED_DAYS_MAX } else { 1 };
+        let from = self.until.max(TimeMs(now.at.0.saturating_sub(self.day_ms.saturating_mul(days))));
         self.times += from.0 / time_ms - self.until.0 / time_ms;
         if from > self.until {
-            self.micro_ms = part(between(self.last, now, from), from.0 % time_ms, 1);
+            self.micro_ms = part(between(last, now, from), from.0 % time_ms, 1);
         }
         self.until = from;
         while self.until < now.at {
             let end = TimeMs((self.until.0 / time_ms + 1).saturating_mul(time_ms));
             let until = end.min(now.at);
-            let mean = (between(self.last, now, self.until) + between(self.last, now, until)) / 2;
+            let mean = (between(last, now, self.until) + between(last, now, until)) / 2;
             self.micro_ms += part(mean, until.since_ms(self.until), 1);
             if until == end {
                 self.close(self.until.0 / time_ms % TIMES, time_ms);
@@ -231,12 +260,19 @@ impl Past {
     fn close(&mut self, time: u64, time_ms: u64) {
         let mean = part(self.micro_ms, 1, time_ms);
         let known = &mut self.of_day[time as usize];
-        *known = if self.times < TIMES { mean } else { *known + (mean - *known) / 4 };
+        *known = if self.times < TIMES { mean } else { one_more_day(*known, mean) };
         (self.micro_ms, self.times) = (0, self.times + 1);
     }
 
-    /// How much more is needed at one time of the day than at another, as other days were.
-    fn of_other_days(&self, from: TimeMs, to: TimeMs) -> i64 {
+    /// Whole days in which the need has stayed as it is.
+    fn unchanged_days(&self, at: TimeMs) -> u64 {
+        if self.unchanged_counts { at.since_ms(self.until) / self.day_ms } else { 0 }
+    }
+
+    /// How much more is needed at one time of the day than at another, as other days were: less by a quarter for each whole day since then in which the need stayed
+    /// as it is. A part of a day does not count, or one time of the day would for a while be less than the next that was as high.
+    fn of_other_days(&self, (from, to): (TimeMs, TimeMs), known_at: TimeMs) -> i64 {
+        let days = self.unchanged_days(known_at).min(UNCHANGED_DAYS_MAX);
         let time_ms = self.day_ms / TIMES;
         let level = |at: TimeMs| {
             // Means are of the middle of each time.
@@ -245,7 +281,7 @@ impl Past {
             let (time, past_ms) = (since_ms / time_ms, since_ms % time_ms);
             of(time) + part(of(time + 1) - of(time), past_ms, time_ms)
         };
-        level(to) - level(from)
+        (0..days).fold(level(to) - level(from), |more, _| one_more_day(more, 0))
     }
 
     /// How far the need goes in so long, as it went between the last two levels: no faster than it can have gone since. Where it turned nobody knows.
@@ -262,12 +298,16 @@ impl Past {
     /// Where the need is going to be, errors left out.
     fn middle(&self, at: TimeMs, in_ms: u64) -> i64 {
         let since_ms = at.since_ms(self.last.at);
-        let days = self.of_other_days(self.last.at, at);
+        let days = self.of_other_days((self.last.at, at), at);
         let moved = self.as_now(at, since_ms).map_or(days, |now| (now + days) / 2);
         let top = i64::from(self.needed) * SLOT;
-        let level = (self.last.micro + moved).clamp((top - SLOT).max(0), top);
+        // One that stays for a day is not where it crossed into its slot any more.
+        let level = match self.unchanged_days(at) {
+            0 => (self.last.micro + moved).clamp((top - SLOT).max(0), top),
+            _ => (top - SLOT / 2).max(0),
+        };
         let trend_ms = self.day_ms / TREND_PARTS_OF_DAY;
-        let days = self.of_other_days(at, at.plus_ms(in_ms));
+        let days = self.of_other_days((at, at.plus_ms(in_ms)), at);
         let now = self.as_now(at, in_ms).unwrap_or(days);
         level + part(days, in_ms, in_ms + trend_ms) + part(now, trend_ms, in_ms + trend_ms)
     }
@@ -331,6 +371,11 @@ impl Horizon {
     }
 }
 
+/// What is needed in the mean at a time of the day, after one more.
+fn one_more_day(known: i64, mean: i64) -> i64 {
+    known + (mean - known) / 4
+}
+
 /// Where a need was that went straight from one level to another.
 fn between(from: Level, to: Level, at: TimeMs) -> i64 {
     from.micro + part(to.micro - from.micro, at.since_ms(from.at), to.at.since_ms(from.at).max(1))
@@ -356,7 +401,7 @@ mod tests {
             let up = (ms % DAY_MS).min(DAY_MS - ms % DAY_MS);
             (up * 16).div_ceil(half).max(1) as u32
         };
-        let mut past = Past::new(TimeMs(0), needed(0), DAY_MS);
+        let mut past = Past::new(TimeMs(0), needed(0), DAY_MS, true);
         let end = days * DAY_MS;
         for ms in (0..end).step_by(5_000) {
             if needed(ms) != past.needed {
@@ -390,7 +435,50 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_need_changes_no_level_and_a_long_silence_costs_no_more_than_a_day() {
+    fn a_rise_that_comes_no_more_is_foreseen_less_with_each_day_and_then_not_at_all() {
+        let (mut past, end) = tide(5);
+        past.note(TimeMs(end + MINUTE_MS), 1);
+        // Half an hour before another slot was needed on other days.
+        let foreseen = |past: &Past, day: u64| {
+            let at = TimeMs(end + day * DAY_MS + 8 * 60 * MINUTE_MS);
+            past.forecast(at, 5).unwrap().p90_slots
+        };
+        let days: Vec<u32> = [0, 3, 10, 100].iter().map(|day| foreseen(&past, *day)).collect();
+        assert_eq!(days, [2, 2, 1, 1]);
+        let earlier = Past { unchanged_counts: false, ..past.clone() };
+        assert_eq!(foreseen(&earlier, 100), 2, "as earlier builds did");
+        // It is as little expected once it has changed again, by however much.
+        let noon = TimeMs(end + 100 * DAY_MS + 12 * 60 * MINUTE_MS);
+        past.note(noon, 90);
+        past.note(noon.plus_ms(MINUTE_MS), 1);
+        assert_eq!(foreseen(&past, 101), 1);
+    }
+
+    #[test]
+    fn a_need_that_stays_as_it_is_makes_no_forecast_that_comes_and_goes() {
+        let (mut past, end) = tide(5);
+        past.note(TimeMs(end + MINUTE_MS), 1);
+        // From ten to two other days were falling; two days after the last change.
+        let p90 = |minute: u64| {
+            past.forecast(TimeMs(end + 2 * DAY_MS + (14 * 60 + minute) * MINUTE_MS), 5).unwrap().p90_slots
+        };
+        let looks: Vec<u32> = (0..240).map(p90).collect();
+        let changes = looks.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert!(changes <= 1, "{changes} changes within four hours: {looks:?}");
+    }
+
+    #[test]
+    fn what_was_not_noted_counts_as_no_unchanged_need() {
+        let (mut past, end) = tide(5);
+        past.note(TimeMs(end + MINUTE_MS), 1);
+        let of_day = past.of_day.clone();
+        past.resume(TimeMs(end + 30 * DAY_MS));
+        past.note(TimeMs(end + 30 * DAY_MS + MINUTE_MS), 2);
+        assert_eq!(past.of_day, of_day);
+    }
+
+    #[test]
+    fn a_repeated_need_changes_no_level_and_a_long_silence_costs_no_more_than_24_days() {
         let (mut past, end) = tide(3);
         let levels = (past.last, past.before);
         past.note(TimeMs(end + 1), past.needed);
@@ -404,7 +492,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_counted_with() {
-        let mut past = Past::new(TimeMs(u64::MAX / 4), u32::MAX, 1);
+        let mut past = Past::new(TimeMs(u64::MAX / 4), u32::MAX, 1, true);
         for (at, needed) in [(0, 0), (u64::MAX / 4 + 7, u32::MAX), (u64::MAX / 4 + 7, 0), (u64::MAX / 4 + 9, u32::MAX)]
         {
             past.note(TimeMs(at), needed);

@@ -7,6 +7,7 @@ use controller_core::policy::{WithAssumedSpeeds, WorkLeft};
 use controller_core::policy_by_name;
 use controller_core::state::Active;
 use events_schema::fact::{Fact, PlanCause, WaitCause};
+use events_schema::fold::FoldVersion;
 use events_schema::job::JobSpec;
 use events_schema::report::Report;
 use events_schema::spread::Spread;
@@ -160,7 +161,12 @@ fn a_policy_of_assumed_speeds_has_none_measured() {
     world.run();
     assert_eq!((members(&world, &id).len(), reason(&world, &id).waits), (2, Some(WaitCause::Slots { missing: 2 })));
     let chosen = since(&world, 0).into_iter().filter(|fact| matches!(fact, Fact::PolicyChosen { .. }));
-    let expected = Fact::PolicyChosen { policy: "ebb".to_owned(), assumed_speeds: Some(true), forecast_day_ms: None };
+    let expected = Fact::PolicyChosen {
+        policy: "ebb".to_owned(),
+        assumed_speeds: Some(true),
+        forecast_day_ms: None,
+        fold_version: Some(FoldVersion::NEWEST),
+    };
     assert_eq!(chosen.collect::<Vec<_>>(), [expected], "once");
 }
 

@@ -140,7 +140,7 @@ pub fn facts() -> Vec<Fact> {
         SlotAvoided { job: job(), slot: slot(1), until: TimeMs(1_770_000_060_000), cause: AvoidCause::Hung },
         GrowthPaused { job: job(), until: TimeMs(1_770_000_060_000), executor: executor(), cause: GrowthFailure::Lost },
         PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
-        PolicyChosen { policy: "fifo".to_owned(), assumed_speeds: None, forecast_day_ms: None },
+        PolicyChosen { policy: "fifo".to_owned(), assumed_speeds: None, forecast_day_ms: None, fold_version: None },
         ServerForgotten { server: server() },
         JobScaled { job: job(), from: 4, to: 1, cause: PlanCause::Reclaimed, took_ms: 31, pause_us: Some(2_000) },
         ExecutorStuck { executor: executor(), slot: slot(1) },
@@ -190,7 +190,12 @@ pub fn fuller_facts() -> Vec<Fact> {
             attained_slot_ms: None,
         },
         SlotBorrowed { slot: slot(2), fleet: Some(fleet()), job: Some(job()) },
-        PolicyChosen { policy: "ebb".to_owned(), assumed_speeds: None, forecast_day_ms: Some(86_400_000) },
+        PolicyChosen {
+            policy: "ebb".to_owned(),
+            assumed_speeds: None,
+            forecast_day_ms: Some(86_400_000),
+            fold_version: None,
+        },
         SlotReclaimed {
             slot: slot(2),
             deadline: TimeMs(1_770_000_020_000),
@@ -244,7 +249,12 @@ pub fn facts_of_sizes() -> Vec<Fact> {
             members: Some(2),
             stride: Stride::ONE,
         },
-        Fact::PolicyChosen { policy: "fifo".to_owned(), assumed_speeds: Some(true), forecast_day_ms: None },
+        Fact::PolicyChosen {
+            policy: "fifo".to_owned(),
+            assumed_speeds: Some(true),
+            forecast_day_ms: None,
+            fold_version: None,
+        },
     ]
 }
 
