@@ -92,7 +92,7 @@ impl Stragglers {
         (window.since_ms, window.before) = (now_ms, totals);
         let mut reports = Vec::new();
         // A slower type is no straggler: the others are taken as on its own.
-        let of_type: Vec<u64> = done.keys().map(|executor| unit_us(job, state.type_of(executor))).collect();
+        let of_type: Vec<u64> = done.keys().map(|executor| unit_us(state, job, state.type_of(executor))).collect();
         for ((executor, own), here) in done.iter().zip(&of_type) {
             let others = || done.iter().filter(|(other, _)| *other != executor).map(|(_, done)| done);
             let as_here = |unit_us: u64, there: u64| {

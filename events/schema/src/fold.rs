@@ -16,6 +16,8 @@ pub struct FoldVersion(#[n(0)] u16);
 impl FoldVersion {
     /// A need that stays as it is counts as what its fleet needs at those times of the day.
     pub const UNCHANGED_NEEDS: Self = Self(1);
+    /// What types of slots took a job is remembered for the jobs after it.
+    pub const TYPES_OF_ALL: Self = Self(1);
     /// By which this build goes.
     pub const NEWEST: Self = Self(1);
 }

@@ -3,8 +3,10 @@
 use crate::state::bounds::{DAMAGED_MAX, JOBS_ENDED_MAX, RETIRED_MAX};
 use crate::state::job::Evaluation;
 use crate::state::troubles::{Damage, Pause, Restart, Unreadable};
+use crate::state::type_times::remembered;
 use crate::state::{Active, Faults, Job, JobPhase, Placement, Profiled, Retired, Scaling, Service, State};
 use events_schema::fact::{CheckpointInfo, PlanCause, PlanReason};
+use events_schema::fold::FoldVersion;
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
 use events_schema::slot_type::TypeTime;
@@ -204,6 +206,9 @@ pub(super) fn plan_adopted(
 pub(super) fn types_measured(state: &mut State, id: &JobId, times: &[TypeTime]) {
     if let Some(job) = state.live.get_mut(id) {
         job.type_times = times.to_vec();
+    }
+    if state.planning.folds_by(FoldVersion::TYPES_OF_ALL) {
+        state.planning.type_times = remembered(&state.planning.type_times, times);
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn tell(problem: &mut Problem<'_>, mixes_types: bool) {
         view.jobs[index].class = most.or(view.jobs[index].class);
         if mixes_types {
             view.jobs[index].mixes = Some(view.mixtures.len());
-            view.mixtures.push(mixture(job, held, &problem.kinds));
+            view.mixtures.push(mixture(problem.state, job, held, &problem.kinds));
         } else if let Some(most) = most {
             for (class, slots) in held.into_iter().enumerate().filter(|(class, _)| *class != most) {
                 view.classes[most].capacity += u32::from(slots);
@@ -65,8 +65,8 @@ pub(super) fn tell(problem: &mut Problem<'_>, mixes_types: bool) {
     }
 }
 
-fn mixture(job: &Job, held: Vec<u16>, kinds: &[SlotKind]) -> Mixture {
-    let units: Vec<u64> = kinds.iter().map(|kind| unit_us(job, kind.slot_type)).collect();
+fn mixture(state: &State, job: &Job, held: Vec<u16>, kinds: &[SlotKind]) -> Mixture {
+    let units: Vec<u64> = kinds.iter().map(|kind| unit_us(state, job, kind.slot_type)).collect();
     let fastest = units.iter().copied().min().unwrap_or(1);
     let milli = |unit: &u64| (fastest.saturating_mul(u64::from(FASTEST_MILLI)) / unit).max(1) as u32;
     Mixture { held, speed_milli: units.iter().map(milli).collect() }

@@ -9,6 +9,7 @@ use crate::state::troubles::Straggler;
 use crate::state::{Active, Executor, Job, JobPhase, Placement, State};
 use crate::watch::{UNIT_STALL_FACTOR, UNIT_STALL_MS_MIN};
 use events_schema::fact::{Entry, Fact, Member, Proposal, RESTORE_CHECKPOINTS_MAX, StragglerCause, hosts};
+use events_schema::job::Types;
 use events_schema::tree::Hosting;
 use events_schema::{ExecutorId, JobId, Rank, SlotId, tree};
 use std::borrow::Cow;
@@ -109,7 +110,7 @@ fn switch(draft: &Draft<'_>, id: &JobId, active: &Active) -> Option<(Entry, BTre
 fn unit_us<'a>(state: &State, job: &Job, members: impl Iterator<Item = &'a ExecutorId>) -> Vec<u64> {
     let slow: BTreeMap<&ExecutorId, &Straggler> = slow_to_compute(job).collect();
     let of = |member: &ExecutorId| {
-        let of_type = types::unit_us(job, state.type_of(member));
+        let of_type = types::unit_us(state, job, state.type_of(member));
         let times = |known: &&Straggler| of_type.saturating_mul(known.unit_us) / known.peers_unit_us.max(1);
         slow.get(member).map_or(of_type, times)
     };
@@ -134,7 +135,8 @@ pub(super) fn is_unbalanced(state: &State, id: &JobId) -> bool {
         (&active.proposal.members, usize::from(job.spec.workers.max).div_ceil(active.members.len().max(1)));
     let are_even = || members.len() == active.members.len() && members.iter().all(|member| member.ranks.len() <= most);
     // Of members that are equally fast nobody is done before those that host as much as the others.
-    if slow_to_compute(job).next().is_none() && job.type_times.is_empty() && are_even() {
+    let one_type = || job.spec.types == Types::One || state.planning.type_times.is_empty();
+    if slow_to_compute(job).next().is_none() && job.type_times.is_empty() && one_type() && are_even() {
         return false;
     }
     let hosted = hosted(job);

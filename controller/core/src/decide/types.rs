@@ -1,8 +1,9 @@
 //! How fast a job is on slots of each type, as far as that was measured where it was on several at once: whether a measurement is news, and what one rank's
-//! gradient takes each of its members by that. Until then all types are taken to be equally fast.
+//! gradient takes each of its members by that. Until then types are to it what they were to jobs before it (EasyScale §3.4.2), and equally fast where that is not known either.
 
 use super::Draft;
 use crate::limits::NEWS_OF_SPEED_PERCENT;
+use crate::state::type_times::{TYPE_TIMES_MAX, of, scaled};
 use crate::state::{Job, State};
 use events_schema::fact::Fact;
 use events_schema::job::Types;
@@ -12,9 +13,6 @@ use std::collections::BTreeSet;
 
 /// One rank's gradient on a type, where nothing was measured: in a measure of our own.
 const UNIT_US: u64 = 1_000;
-
-/// Types of which a job remembers how fast it is there: more generations of servers than a cell has at a time.
-const TYPE_TIMES_MAX: usize = 16;
 
 /// Types were measured side by side: a fact if that says something else than is known.
 pub(super) fn measured(draft: &mut Draft<'_>, id: &JobId, times: &[TypeTime]) {
@@ -28,14 +26,10 @@ pub(super) fn measured(draft: &mut Draft<'_>, id: &JobId, times: &[TypeTime]) {
 /// is in both, because a job's gradients take longer or shorter altogether than they did; if there is none they are forgotten.
 pub(crate) fn merged(known: &[TypeTime], measured: &[TypeTime]) -> Option<Vec<TypeTime>> {
     let measured = &measured[..measured.len().min(TYPE_TIMES_MAX)];
-    let of = |slot_type: Option<SlotType>| measured.iter().find(|time| time.slot_type == slot_type);
-    let common = known.iter().find_map(|before| Some((before.unit_us, of(before.slot_type)?.unit_us)));
-    let scaled = |unit_us: u64| {
-        let (before_us, now_us) = common.unwrap_or((1, 0));
-        (u128::from(unit_us) * u128::from(now_us) / u128::from(before_us.max(1))).min(u128::from(u64::MAX)) as u64
-    };
+    let common = known.iter().find_map(|before| Some((before.unit_us, of(measured, before.slot_type)?)));
+    let in_measure = |unit_us: u64| common.map_or(0, |(before_us, now_us)| scaled(unit_us, now_us, before_us));
     let is_other = |now: &TypeTime| {
-        let before = known.iter().find(|before| before.slot_type == now.slot_type).map(|before| scaled(before.unit_us));
+        let before = of(known, now.slot_type).map(in_measure);
         before.is_none_or(|before| {
             now.unit_us.abs_diff(before).saturating_mul(100) > before.saturating_mul(NEWS_OF_SPEED_PERCENT)
         })
@@ -43,17 +37,27 @@ pub(crate) fn merged(known: &[TypeTime], measured: &[TypeTime]) -> Option<Vec<Ty
     if !measured.iter().any(is_other) {
         return None;
     }
-    let kept = known.iter().filter(|before| common.is_some() && of(before.slot_type).is_none());
-    let kept = kept.map(|before| TypeTime { unit_us: scaled(before.unit_us).max(1), ..*before });
+    let kept = known.iter().filter(|before| common.is_some() && of(measured, before.slot_type).is_none());
+    let kept = kept.map(|before| TypeTime { unit_us: in_measure(before.unit_us), ..*before });
     let mut all: Vec<TypeTime> = measured.iter().copied().chain(kept).take(TYPE_TIMES_MAX).collect();
     all.sort_by_key(|time| time.slot_type);
     Some(all)
 }
 
-/// What one rank's gradient takes a job on a type. One that was not measured is as slow as the slowest that was: it has few ranks until it is.
-pub(crate) fn unit_us(job: &Job, slot_type: Option<SlotType>) -> u64 {
-    let known = job.type_times.iter().find(|time| time.slot_type == slot_type);
-    known.or_else(|| job.type_times.iter().max_by_key(|time| time.unit_us)).map_or(UNIT_US, |time| time.unit_us.max(1))
+/// What one rank's gradient takes a job on a type. One that was measured of nobody is as slow as the slowest that was: it has few ranks until it is.
+pub(crate) fn unit_us(state: &State, job: &Job, slot_type: Option<SlotType>) -> u64 {
+    let (own, others) = (&job.type_times[..], &state.planning.type_times[..]);
+    let slowest = |times: &[TypeTime]| times.iter().map(|time| time.unit_us.max(1)).max();
+    if own.is_empty() {
+        return of(others, slot_type).or_else(|| slowest(others)).unwrap_or(UNIT_US);
+    }
+    // By a type that it was measured on as well.
+    let as_others = || {
+        let there_us = of(others, slot_type)?;
+        let (own_us, here_us) = own.iter().find_map(|time| Some((time.unit_us, of(others, time.slot_type)?)))?;
+        Some(scaled(there_us, own_us, here_us))
+    };
+    of(own, slot_type).or_else(as_others).or_else(|| slowest(own)).unwrap_or(UNIT_US)
 }
 
 impl State {

@@ -16,6 +16,7 @@ mod service;
 mod shared;
 pub(crate) mod slots;
 pub mod troubles;
+pub(crate) mod type_times;
 
 pub use faults::Faults;
 pub use fleet::{Ahead, Fleet, Link, Server, Slot, SlotKind, SlotState};
@@ -29,6 +30,7 @@ use crate::table::Table;
 use events_schema::dataset::DatasetInfo;
 use events_schema::fact::ReclaimCause;
 use events_schema::fold::FoldVersion;
+use events_schema::slot_type::TypeTime;
 use events_schema::{Cell, DatasetName, Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TenantId, TimeMs, batch};
 use executors::Executors;
 use minicbor::{Decode, Encode};
@@ -116,6 +118,10 @@ pub struct Planning {
     /// After how long fleets' needs come again, where they are forecast.
     #[n(3)]
     pub forecast_day_ms: Option<u64>,
+    /// What types took jobs so far, for those that were not measured on them.
+    #[n(4)]
+    #[cbor(default, skip_if = "Vec::is_empty")]
+    pub type_times: Vec<TypeTime>,
     /// By which rules this state follows from its facts.
     #[n(5)]
     pub fold_version: Option<FoldVersion>,

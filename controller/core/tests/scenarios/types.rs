@@ -3,6 +3,7 @@
 use crate::stories::{calm, reason, spec_with};
 use crate::world::{World, dataset};
 use controller_core::policy_by_name;
+use events_schema::command::Command;
 use events_schema::fact::{Fact, WaitCause};
 use events_schema::report::Report;
 use events_schema::slot_type::TypeTime;
@@ -94,6 +95,21 @@ fn ranks_are_placed_by_speed_from_the_first_generation_on_that_is_mixed_where_ty
     world.pass(60_000);
     world.run();
     assert_eq!(ranks(&world, &id), [("a".to_owned(), vec![1, 1]), ("b".to_owned(), vec![3, 3])].into());
+}
+
+/// EasyScale §3.4.2: a job that has not run is as fast on each type as jobs before it were.
+#[test]
+fn until_a_job_is_measured_types_are_to_it_what_they_were_to_others() {
+    let mut world = world("easyscale");
+    let first = submit(&mut world, (3, 8), "any");
+    measured(&mut world, &first, &[("fast", 30_000), ("slow", 90_000)]);
+    world.command(Command::CancelJob { job: first });
+    world.run();
+    let second = submit(&mut world, (3, 8), "any");
+    assert_eq!(ranks(&world, &second), [("a".to_owned(), vec![1, 1]), ("b".to_owned(), vec![3, 3])].into());
+    // What itself takes counts as soon as it is known.
+    assert_eq!(measured(&mut world, &second, &[("fast", 60_000), ("slow", 60_000)]), 1);
+    assert_eq!(ranks(&world, &second), [("a".to_owned(), vec![2, 2]), ("b".to_owned(), vec![2, 2])].into());
 }
 
 /// It keeps its fewest slots until the others are there, so for a moment it has more than its share.
