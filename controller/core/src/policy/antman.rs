@@ -4,7 +4,8 @@
 //!    there is quota and not enough room has what there is *reserved*: no other guaranteed job gets it, opportunistic ones do.
 //! 2. *Opportunistic* jobs share what guaranteed ones do not use, reserved slots included: each its fewest, then up to what it asked for. They give
 //!    way to guaranteed jobs at once: what they have beyond their fewest first, then the latest all of it. Opportunistic is a job of a tenant
-//!    without any quota, one with a priority below 0 by its own wish, and one that has waited for quota for [`PATIENCE_MS`].
+//!    without any quota, one with a priority below 0 by its own wish, and one that has waited for quota for [`PATIENCE_MS`] or is expected to, by what is known of the
+//!    work that its tenant's guaranteed jobs have left.
 //! 3. *Upgrade*: an opportunistic job that has all that it asked for becomes a guaranteed one as soon as its tenant has the quota; before anybody
 //!    is launched (§3.3, "prefers to upgrade the opportunistic job rather than launch a new one").
 //!
@@ -23,12 +24,13 @@
 //!    seconds, and before that it is no candidate: it has not shown what it leaves, and whoever began beside it would stay.
 //!
 //! Left out: memory in steps beside a guaranteed job, and the trial of memory among opportunistic ones.
-//! Quotas count slots of all kinds together, and no guest slots. The paper estimates how long a job would wait; here it has waited.
+//! Quotas count slots of all kinds together, and no guest slots. How the paper estimates how long a job would wait it does not say: here until enough guaranteed jobs of its tenant will have ended (`QuotaWait`).
 
 use super::allotment::ordered;
-use super::{Gangs, Plan, Policy, QueueMove, Share, View, Wait};
+use super::work::expected_ms;
+use super::{Gangs, JobView, Plan, Policy, QueueMove, Share, View, Wait, WorkLeft};
 
-/// How long a job waits for its tenant's quota until it becomes opportunistic: ten minutes, of the order of the production cluster's mean queueing
+/// How long a job waits for its tenant's quota, or is expected to, for which it becomes opportunistic: ten minutes, of the order of the production cluster's mean queueing
 /// after AntMan (550 s, table 4).
 pub const PATIENCE_MS: u64 = 600_000;
 /// Slots whose host uses so much of them are no candidates: "M (set as 80% for now)".
@@ -121,6 +123,46 @@ struct Draft<'a> {
     quota: Vec<Option<u32>>,
     /// The job of each tenant that the next ones are behind, and whether it is quota that it waits for.
     head: Vec<Option<(usize, bool)>>,
+}
+
+/// How long jobs of a tenant are expected to wait for its quota: until enough of its guaranteed jobs have ended, at the speed that they have now. Of whom nobody
+/// knows what it has left, it is not reckoned that it ends, so it may be sooner.
+struct QuotaWait {
+    left: u32,
+    /// What those ask for that go first.
+    wanted: u32,
+    /// In how many ms how much quota is free in all, rising.
+    ends: Vec<(u64, u32)>,
+}
+
+impl QuotaWait {
+    /// Of jobs that end in so many ms, with the slots that each asked for.
+    fn new(left: Option<u32>, mut ends: Vec<(u64, u32)>) -> Self {
+        let left = left.unwrap_or(u32::MAX);
+        ends.sort_unstable();
+        let mut free = left;
+        for (_, slots) in &mut ends {
+            free = free.saturating_add(*slots);
+            *slots = free;
+        }
+        Self { left, wanted: 0, ends }
+    }
+
+    /// A job goes before those that are asked about from now on; not one that wants no quota.
+    fn note_waiting(&mut self, job: &JobView) {
+        if job.priority >= 0 {
+            self.wanted = self.wanted.saturating_add(job.asked().into());
+        }
+    }
+
+    /// None if more jobs would have to end than those of which it is known what they have left.
+    fn of(&self, slots: u16) -> Option<u64> {
+        let wanted = self.wanted.saturating_add(slots.into());
+        if wanted <= self.left {
+            return Some(0);
+        }
+        self.ends.get(self.ends.partition_point(|(_, free)| *free < wanted)).map(|(ms, _)| *ms)
+    }
 }
 
 /// What a view comes to that earlier decisions made of `before`.
@@ -277,19 +319,26 @@ impl Draft<'_> {
                 }
             }
         }
+        let mut quota_waits = self.quota_waits(order);
         for &job in order {
             let known = &self.view.jobs[job];
+            let quota = &mut quota_waits[known.tenant];
             if self.shares[job].slots > 0 || known.held > 0 && self.is_opportunistic(job) {
+                if self.is_guest(job) {
+                    quota.note_waiting(known);
+                }
                 continue;
             }
             let is_one = self.is_opportunistic(job) || known.priority < 0;
             let waits_for_quota = self.head[known.tenant].is_some_and(|(_, for_quota)| for_quota);
             let has_none = self.view.tenants.get(known.tenant).is_some_and(|tenant| tenant.quota == Some(0));
             let left_ms = PATIENCE_MS.saturating_sub(known.service.waited_ms);
-            if !is_one && waits_for_quota && !has_none && left_ms > 0 {
-                wake_in_ms = Some(wake_in_ms.map_or(left_ms, |earlier| earlier.min(left_ms)));
-            }
-            if !(is_one || waits_for_quota && (has_none || left_ms == 0)) {
+            let waits_long = left_ms == 0 || quota.of(known.asked()) >= Some(left_ms);
+            if !(is_one || waits_for_quota && (has_none || waits_long)) {
+                quota.note_waiting(known);
+                if waits_for_quota {
+                    wake_in_ms = Some(wake_in_ms.map_or(left_ms, |earlier| earlier.min(left_ms)));
+                }
                 continue;
             }
             match self.view.roomiest(self.view.suiting(job), &self.gangs.pool, known.min) {
@@ -298,6 +347,7 @@ impl Draft<'_> {
                     self.queues[job] = OPPORTUNISTIC;
                 }
                 _ => {
+                    quota.note_waiting(known);
                     let missing = self.missing(job);
                     self.shares[job].waits.get_or_insert(missing);
                     may_share.push(job);
@@ -317,6 +367,26 @@ impl Draft<'_> {
             }
         }
         wake_in_ms
+    }
+
+    /// When each tenant's guaranteed jobs are expected to end, as far as it is known what they have left.
+    fn quota_waits(&self, order: &[usize]) -> Vec<QuotaWait> {
+        let mut ends = vec![Vec::new(); self.quota.len()];
+        for &job in order.iter().filter(|&&job| self.shares[job].slots > 0 && !self.is_opportunistic(job)) {
+            let known = &self.view.jobs[job];
+            if let Some(ms) = self.ends_in_ms(job) {
+                ends[known.tenant].push((ms, known.asked().into()));
+            }
+        }
+        self.quota.iter().zip(ends).map(|(left, ends)| QuotaWait::new(*left, ends)).collect()
+    }
+
+    /// How long a job is expected to run on the slots that it is to have.
+    fn ends_in_ms(&self, job: usize) -> Option<u64> {
+        let (known, speeds) = (&self.view.jobs[job], self.view.speeds(job));
+        let speed = speeds.speed(self.shares[job].slots);
+        let times_longer = speeds.speed(known.asked()) / speed;
+        (known.left != WorkLeft::Unknown && speed > 0.0).then(|| (expected_ms(known) as f64 * times_longer) as u64)
     }
 
     /// Who found no slots of its own shares those of guaranteed jobs, if it can: first those that had some and have to make way.
@@ -449,6 +519,25 @@ mod tests {
         let long = [job(0, 4, 4), waits(PATIENCE_MS)];
         assert_eq!(planned(&view(8, 4, &long)), (vec![4, 4], vec![(1, OPPORTUNISTIC)]));
         assert_eq!(planned(&view(4, 8, &long)).0, [4, 0], "for room it waits as it is");
+    }
+
+    /// "The global scheduler will estimate the queuing time for jobs without GPU quota granted."
+    #[test]
+    fn who_is_going_to_wait_long_for_quota_is_opportunistic_at_once() {
+        let minutes = |minutes: u64, job: JobView| JobView { left: WorkLeft::Known { ms: minutes * 60_000 }, ..job };
+        let of = |first, second| {
+            let jobs = [minutes(first, job(0, 2, 2)), minutes(second, job(0, 2, 2)), job(0, 2, 0), job(0, 2, 0)];
+            planned(&view(8, 4, &jobs)).0
+        };
+        assert_eq!(of(9, 9), [2, 2, 0, 0]);
+        assert_eq!(of(9, 10), [2, 2, 0, 2], "the second one that waits needs both of them to end");
+        assert_eq!(of(10, 10), [2, 2, 2, 2]);
+        // The first one finds no room, and goes before the second one all the same.
+        let runs = [9, 60, 70].map(|left| minutes(left, job(0, 2, 2)));
+        let waits = [gang(job(0, 4, 0)), JobView { min: 1, ..job(0, 2, 0) }];
+        assert_eq!(planned(&view(7, 6, &[&runs[..], &waits].concat())).0, [2, 2, 2, 0, 1]);
+        let unknown = [minutes(60, job(0, 2, 2)), job(0, 2, 2), job(0, 4, 0)];
+        assert_eq!(planned(&view(8, 4, &unknown)).0, [2, 2, 0], "of one of the two nobody knows");
     }
 
     #[test]
