@@ -8,6 +8,7 @@ use crate::state::State;
 use events_schema::fact::{Entry, Fact, Member, PlanCause, PlanReason, Proposal};
 use events_schema::job::JobSpec;
 use events_schema::report::{Report, ReportRecord};
+use events_schema::slot_type::TypeTime;
 use events_schema::stride::Stride;
 use events_schema::{
     Cell, CommandId, Digest, ExecutorId, Generation, JobId, Rank, ServerId, SlotId, Step, TenantId, TimeMs,
@@ -15,6 +16,12 @@ use events_schema::{
 use serde_json::{Value, json};
 
 const INCARNATION: u64 = 1;
+
+/// What types were measured to take.
+pub(crate) fn times(of: &[(&str, u64)]) -> Vec<TypeTime> {
+    let time = |(name, unit_us): &(&str, u64)| TypeTime { slot_type: Some(name.parse().unwrap()), unit_us: *unit_us };
+    of.iter().map(time).collect()
+}
 
 fn server() -> ServerId {
     ServerId::parse("local").unwrap()

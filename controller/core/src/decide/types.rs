@@ -3,7 +3,7 @@
 
 use super::Draft;
 use crate::limits::NEWS_OF_SPEED_PERCENT;
-use crate::state::type_times::{TYPE_TIMES_MAX, of, scaled};
+use crate::state::type_times::{TYPE_TIMES_MAX, in_measure_of, of, with_others};
 use crate::state::{Job, State};
 use events_schema::fact::Fact;
 use events_schema::job::Types;
@@ -22,26 +22,16 @@ pub(super) fn measured(draft: &mut Draft<'_>, id: &JobId, times: &[TypeTime]) {
     }
 }
 
-/// What is known of types after a measurement; none if it is as it was. Times that were measured earlier are brought to the measure of this one by a type that
-/// is in both, because a job's gradients take longer or shorter altogether than they did; if there is none they are forgotten.
+/// What is known of types after a measurement, in its measure; none if it is as it was.
 pub(crate) fn merged(known: &[TypeTime], measured: &[TypeTime]) -> Option<Vec<TypeTime>> {
     let measured = &measured[..measured.len().min(TYPE_TIMES_MAX)];
-    let common = known.iter().find_map(|before| Some((before.unit_us, of(measured, before.slot_type)?)));
-    let in_measure = |unit_us: u64| common.map_or(0, |(before_us, now_us)| scaled(unit_us, now_us, before_us));
+    let known = in_measure_of(measured, known);
     let is_other = |now: &TypeTime| {
-        let before = of(known, now.slot_type).map(in_measure);
-        before.is_none_or(|before| {
-            now.unit_us.abs_diff(before).saturating_mul(100) > before.saturating_mul(NEWS_OF_SPEED_PERCENT)
+        of(&known, now.slot_type).is_none_or(|before_us| {
+            now.unit_us.abs_diff(before_us).saturating_mul(100) > before_us.saturating_mul(NEWS_OF_SPEED_PERCENT)
         })
     };
-    if !measured.iter().any(is_other) {
-        return None;
-    }
-    let kept = known.iter().filter(|before| common.is_some() && of(measured, before.slot_type).is_none());
-    let kept = kept.map(|before| TypeTime { unit_us: in_measure(before.unit_us), ..*before });
-    let mut all: Vec<TypeTime> = measured.iter().copied().chain(kept).take(TYPE_TIMES_MAX).collect();
-    all.sort_by_key(|time| time.slot_type);
-    Some(all)
+    measured.iter().any(is_other).then(|| with_others(measured.to_vec(), &known))
 }
 
 /// What one rank's gradient takes a job on a type. One that was measured of nobody is as slow as the slowest that was: it has few ranks until it is.
@@ -51,12 +41,7 @@ pub(crate) fn unit_us(state: &State, job: &Job, slot_type: Option<SlotType>) -> 
     if own.is_empty() {
         return of(others, slot_type).or_else(|| slowest(others)).unwrap_or(UNIT_US);
     }
-    // By a type that it was measured on as well.
-    let as_others = || {
-        let there_us = of(others, slot_type)?;
-        let (own_us, here_us) = own.iter().find_map(|time| Some((time.unit_us, of(others, time.slot_type)?)))?;
-        Some(scaled(there_us, own_us, here_us))
-    };
+    let as_others = || of(&in_measure_of(own, others), slot_type);
     of(own, slot_type).or_else(as_others).or_else(|| slowest(own)).unwrap_or(UNIT_US)
 }
 
@@ -88,12 +73,7 @@ impl State {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    fn times(of: &[(&str, u64)]) -> Vec<TypeTime> {
-        of.iter()
-            .map(|(name, unit_us)| TypeTime { slot_type: Some(name.parse().unwrap()), unit_us: *unit_us })
-            .collect()
-    }
+    use crate::testing::times;
 
     #[test]
     fn it_is_the_ratio_of_types_that_is_news() {

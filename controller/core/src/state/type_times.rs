@@ -11,21 +11,33 @@ pub(crate) const TYPE_TIMES_MAX: usize = 16;
 /// Of what is remembered for the jobs to come, the newest measurement is one part of so many: jobs differ by a factor of two (EasyScale §3.4.2).
 const NEWEST_PART: u64 = 4;
 
-/// What is remembered after another measurement, in its measure: what each type took it, and for three quarters what that took before, as far as any type is in
-/// both; if none is, this alone.
+/// What is remembered after another measurement, in its measure: of each type in both, for three quarters what it took before; if none is in both, this alone.
 pub(crate) fn remembered(known: &[TypeTime], measured: &[TypeTime]) -> Vec<TypeTime> {
-    let common = known.iter().find_map(|before| Some((before.unit_us, of(measured, before.slot_type)?)));
-    let Some((before_us, now_us)) = common else { return measured[..measured.len().min(TYPE_TIMES_MAX)].to_vec() };
+    let known = in_measure_of(measured, known);
     let blended = |now: &TypeTime| {
-        let before_us = of(known, now.slot_type).map_or(now.unit_us, |known_us| scaled(known_us, now_us, before_us));
+        let before_us = of(&known, now.slot_type).unwrap_or(now.unit_us);
         let unit_us = before_us - before_us / NEWEST_PART + now.unit_us / NEWEST_PART;
         TypeTime { unit_us: unit_us.max(1), ..*now }
     };
-    let kept = known.iter().filter(|before| of(measured, before.slot_type).is_none());
-    let kept = kept.map(|before| TypeTime { unit_us: scaled(before.unit_us, now_us, before_us), ..*before });
-    let mut all: Vec<TypeTime> = measured.iter().map(blended).chain(kept).take(TYPE_TIMES_MAX).collect();
-    all.sort_by_key(|time| time.slot_type);
-    all
+    with_others(measured.iter().map(blended).collect(), &known)
+}
+
+/// What is known of types in the measure of a measurement, by a type that is in both: gradients take longer or shorter altogether from job to job and from
+/// time to time, and it is the ratios that stay. Nothing, if no type is in both.
+pub(crate) fn in_measure_of(measured: &[TypeTime], known: &[TypeTime]) -> Vec<TypeTime> {
+    let common = known.iter().find_map(|before| Some((before.unit_us, of(measured, before.slot_type)?)));
+    let Some((before_us, now_us)) = common else { return Vec::new() };
+    known.iter().map(|time| TypeTime { unit_us: scaled(time.unit_us, now_us, before_us), ..*time }).collect()
+}
+
+/// Times of types, and those of others that are known in the same measure; no more than are remembered.
+pub(crate) fn with_others(mut times: Vec<TypeTime>, known: &[TypeTime]) -> Vec<TypeTime> {
+    let others = known.iter().filter(|before| of(&times, before.slot_type).is_none()).copied();
+    let others: Vec<TypeTime> = others.collect();
+    times.extend(others);
+    times.truncate(TYPE_TIMES_MAX);
+    times.sort_by_key(|time| time.slot_type);
+    times
 }
 
 /// What a type took.
@@ -34,21 +46,15 @@ pub(crate) fn of(times: &[TypeTime], slot_type: Option<SlotType>) -> Option<u64>
 }
 
 /// A time in another measure, in which what took `before_us` takes `now_us`.
-pub(crate) fn scaled(unit_us: u64, now_us: u64, before_us: u64) -> u64 {
+fn scaled(unit_us: u64, now_us: u64, before_us: u64) -> u64 {
     let scaled = u128::from(unit_us) * u128::from(now_us) / u128::from(before_us.max(1));
     scaled.clamp(1, u128::from(u64::MAX)) as u64
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
-
-    fn times(of: &[(&str, u64)]) -> Vec<TypeTime> {
-        of.iter()
-            .map(|(name, unit_us)| TypeTime { slot_type: Some(name.parse().unwrap()), unit_us: *unit_us })
-            .collect()
-    }
+    use crate::testing::times;
 
     #[test]
     fn the_cell_remembers_ratios_of_all_jobs() {
