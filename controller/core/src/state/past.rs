@@ -7,8 +7,8 @@
 //!
 //! What its fleet says itself of what it is going to need (`declared.rs`) is taken instead.
 //!
-//! How the past is folded is part of the record format, as [`super::bounds`] is: another rule needs a fact that says from where on it holds. What is
-//! decided by a forecast is not known here (`decide/ahead.rs`). Whole numbers only; a level is in millionths of a slot.
+//! How the past is folded is part of the record format, as [`super::bounds`] is: another rule needs a version that says from where on it holds
+//! (`events_schema::fold`). What is decided by a forecast is not known here (`decide/ahead.rs`). Whole numbers only; a level is in millionths of a slot.
 
 use super::declared::Declared;
 use events_schema::TimeMs;
@@ -396,11 +396,15 @@ mod tests {
 
     /// A need that rises and falls by eight slots within a day, told as it crosses whole slots, for so many days.
     fn tide(days: u64) -> (Past, u64) {
-        let needed = |ms: u64| {
+        of_days(days, |ms| {
             let half = DAY_MS / 2;
-            let up = (ms % DAY_MS).min(DAY_MS - ms % DAY_MS);
-            (up * 16).div_ceil(half).max(1) as u32
-        };
+            (ms.min(DAY_MS - ms) * 16).div_ceil(half).max(1) as u32
+        })
+    }
+
+    /// A need that is so at each time of every day, for so many days.
+    fn of_days(days: u64, of_day: impl Fn(u64) -> u32) -> (Past, u64) {
+        let needed = |ms: u64| of_day(ms % DAY_MS);
         let mut past = Past::new(TimeMs(0), needed(0), DAY_MS, true);
         let end = days * DAY_MS;
         for ms in (0..end).step_by(5_000) {
@@ -447,24 +451,32 @@ mod tests {
         assert_eq!(days, [2, 2, 1, 1]);
         let earlier = Past { unchanged_counts: false, ..past.clone() };
         assert_eq!(foreseen(&earlier, 100), 2, "as earlier builds did");
-        // It is as little expected once it has changed again, by however much.
-        let noon = TimeMs(end + 100 * DAY_MS + 12 * 60 * MINUTE_MS);
-        past.note(noon, 90);
-        past.note(noon.plus_ms(MINUTE_MS), 1);
-        assert_eq!(foreseen(&past, 101), 1);
     }
 
     #[test]
     fn a_need_that_stays_as_it_is_makes_no_forecast_that_comes_and_goes() {
+        // It rises by fifteen slots between six and nine, and falls back between nine and midnight in the evening.
+        let (past, end) = of_days(20, |ms| {
+            let minute = ms / MINUTE_MS;
+            let up = minute.saturating_sub(6 * 60).min(24 * 60 - minute).min(3 * 60);
+            1 + (up / 12) as u32
+        });
+        let p90 = |minute: u64| past.forecast(TimeMs(end + minute * MINUTE_MS), 5).unwrap().p90_slots;
+        // The next day it stays as it was at midnight, also while it was high on the others.
+        let looks: Vec<u32> = (9 * 60 + 30..17 * 60).map(p90).collect();
+        let changes = looks.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert_eq!(changes, 0, "from half past nine to five: {looks:?}");
+    }
+
+    #[test]
+    fn what_a_need_is_for_a_moment_after_days_is_not_what_it_was_on_those_days() {
         let (mut past, end) = tide(5);
         past.note(TimeMs(end + MINUTE_MS), 1);
-        // From ten to two other days were falling; two days after the last change.
-        let p90 = |minute: u64| {
-            past.forecast(TimeMs(end + 2 * DAY_MS + (14 * 60 + minute) * MINUTE_MS), 5).unwrap().p90_slots
-        };
-        let looks: Vec<u32> = (0..240).map(p90).collect();
-        let changes = looks.windows(2).filter(|pair| pair[0] != pair[1]).count();
-        assert!(changes <= 1, "{changes} changes within four hours: {looks:?}");
+        let noon = TimeMs(end + 100 * DAY_MS + 12 * 60 * MINUTE_MS);
+        past.note(noon, 90);
+        past.note(noon.plus_ms(MINUTE_MS), 1);
+        let higher = past.of_day.iter().filter(|micro| **micro > SLOT + SLOT / 10).count();
+        assert_eq!(higher, 1, "but the quarter of an hour that it was in: {:?}", past.of_day);
     }
 
     #[test]
