@@ -9,8 +9,8 @@ use events_rule::Stream;
 use events_schema::Offset;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Time between two looks at the ends of the streams: how late an idle controller learns that it was replaced, or that the log
-/// is gone.
+/// Time between two looks at the ends of the streams: how late a controller learns that it was replaced, or that the log is gone, where it appends nothing or
+/// waits for what it appended.
 pub(crate) const PROBE_INTERVAL_MS: u64 = 2_000;
 
 /// An append or a look that takes longer says that the log is unwell: far beyond a commit of any log that works.
