@@ -1,8 +1,9 @@
 //! Growth of a job whose replica is large: how long its steps are while a newcomer is sent the replica beside them, and what the first step of both
-//! costs, against a step before. Two slots of one machine, or of one GPU; with two cores each executor has one.
+//! costs, against a step before. Two slots of one machine, or of one GPU; each executor is pinned to its half of the processors.
 
 use crate::Effort;
 use crate::goal;
+use crate::pinned::Pinned;
 use crate::row::{Row, Times, number};
 use crate::subject::{Subject, document};
 use crate::torch_code::{Device, Model, TorchCode};
@@ -40,6 +41,8 @@ pub const NAMES: [&str; 3] = ["growth, replica of 106 MB", "growth, replica of 6
 pub const WORKERS: u16 = 2;
 /// On a GPU, where a gradient takes as long as its way to the host, and a step of two would be too short to be seen.
 const WORKERS_CUDA: u16 = 8;
+/// Of its service: one of who is there, and one of the newcomer. Each has processors of its own.
+const SLOTS: u16 = 2;
 /// Steps before each growth that say what a step usually takes, after as many that do not count; and steps of both after it.
 const STEPS_BEFORE: u64 = 6;
 /// Longest wait for any one thing: gigabytes are initialized, sent and copied.
@@ -128,8 +131,9 @@ impl LargeModel<'_> {
 }
 
 async fn row(folder: &Path, effort: Effort, size: &Size, subject: &Subject) -> Result<Row, HarnessError> {
-    let service = Service::start(subject.service(&folder.join(format!("growth-{}", size.hidden)), 2)?).await?;
+    let service = Service::start(subject.service(&folder.join(format!("growth-{}", size.hidden)), SLOTS)?).await?;
     let client = service.client()?;
+    let pinned = Pinned::slots(service.agent()?, SLOTS)?;
     demand(&client, 1).await?;
     let job = subject.submit(&client, "bench-growth").await?;
     let told = Mutex::new(Steps::new());
@@ -162,7 +166,7 @@ async fn row(folder: &Path, effort: Effort, size: &Size, subject: &Subject) -> R
         demand(&client, 1).await?;
     }
     let pauses = Times::of_ms(watched.pauses_out_ms());
-    drop(watched);
+    drop((watched, pinned));
     service.stop().await?;
     let (before, beside, both) = (Times::of_ms(before), Times::of_ms(beside), Times::of_ms(both));
     Ok(Row {

@@ -15,6 +15,7 @@ mod loan_rows;
 mod log_rows;
 mod one_slot;
 mod pair_memory_rows;
+mod pinned;
 pub mod processor;
 mod reduce_rows;
 mod silent_rows;

@@ -4,6 +4,7 @@
 
 use crate::Effort;
 use crate::goal::{self, Goal};
+use crate::pinned::Pinned;
 use crate::row::{Row, Times, number};
 use crate::spans::Receiver;
 use crate::spread::Compared;
@@ -95,6 +96,8 @@ pub async fn rows(folder: &Path, lent: &Lent<'_>, log: Option<&str>, effort: Eff
     let options = subject.service(&data, slots)?.with("--log", log.as_deref()).with("--speeds", speeds);
     let service = Service::start(options).await?;
     let (client, agent) = (service.client()?, service.agent()?);
+    // A small job has more slots than a small machine has processors.
+    let pinned = lent.is_large().then(|| Pinned::slots(service.agent()?, slots)).transpose()?;
     let job = subject.submit(&client, "bench-loans").await?;
     let mut watched = WatchedJob::follow(&client, &job.id, |_| ());
     if lent.is_large() {
@@ -113,7 +116,7 @@ pub async fn rows(folder: &Path, lent: &Lent<'_>, log: Option<&str>, effort: Eff
     let by_kill = cycles.by_loss(&mut watched, KILLS, kill_process).await?;
     let switched = watched.switches()[begun..].to_vec();
     let lost = watched.steps_lost();
-    drop(watched);
+    drop((watched, pinned));
     client.cancel(&job.id).await?;
     service.stop().await?;
     let against_step = |name, times: &Times, to_be: Option<Goal>, what: &str| Row {

@@ -1,6 +1,7 @@
 //! How much processor time a virtual machine wanted and did not get: without it, a figure measured on a shared host cannot be
 //! told from a slow program. And how much processor time and memory a process group takes. Linux only; elsewhere nothing is known.
 
+use std::path::Path;
 use std::time::Duration;
 
 /// Where Linux counts processor time, first line, in ticks: user, nice, system, idle, iowait, irq, softirq, steal.
@@ -65,6 +66,21 @@ impl GroupUse {
         }
         total
     }
+}
+
+/// Threads of all processes of a group, as they are now.
+#[must_use]
+pub fn threads_of_group(leader: i32) -> Vec<i32> {
+    let numbers = |folder: &Path| -> Vec<i32> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    };
+    let of_group = |pid: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        group_ticks(&stat, leader).is_some()
+    };
+    let processes = numbers(Path::new("/proc")).into_iter().filter(of_group);
+    processes.flat_map(|pid| numbers(Path::new(&format!("/proc/{pid}/task")))).collect()
 }
 
 /// Processor time in ticks by a process's `stat`, if it is of this group.
