@@ -6,6 +6,7 @@
 #                                      EBB_TEST_KAFKA_SASL=127.0.0.1:PORT, where the users `ebb`, `local` and `shop` log in (SASL/PLAIN, each with
 #                                      its name as its password) and may do what ACLs say (all else goes to standard error), and
 #                                      EBB_TEST_KAFKA_TOOLS=DIR/tools, where kafka-topics.sh and others are that Kafka comes with
+#   infra/servers/kafka.sh fetch       only has it there for a later start
 #   infra/servers/kafka.sh stop DIR    stops it; DIR stays
 #
 # So a test script says: trap 'infra/servers/kafka.sh stop "$dir"' EXIT; kafka=$(infra/servers/kafka.sh start "$dir"); export $kafka
@@ -20,7 +21,7 @@ start_tries=3
 answer_wait_s=180
 stop_wait_s=10
 
-usage() { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
 java_version() { # the major version of the installed Java, or 0
   command -v java >/dev/null || { echo 0; return; }
@@ -208,9 +209,9 @@ stop() {
 
 # kafka3.sh takes the functions above.
 [ "${BASH_SOURCE[0]}" = "$0" ] || return 0
-[ $# = 2 ] || usage
-case $1 in
-  start) start "$2" ;;
-  stop) stop "$2" ;;
+case $#:${1:-} in
+  1:fetch) need_java && fetch_jars >/dev/null ;;
+  2:start) start "$2" ;;
+  2:stop) stop "$2" ;;
   *) usage ;;
 esac

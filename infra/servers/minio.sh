@@ -4,6 +4,7 @@
 #
 #   infra/servers/minio.sh start DIR   starts it with its data, log, certificates and pid in DIR, waits until it answers, creates the bucket, and prints
 #                                      EBB_TEST_MINIO=URL and _CA (a file), _ACCESS, _SECRET, _BUCKET, one a line (all else goes to standard error)
+#   infra/servers/minio.sh fetch       only has it there for a later start
 #   infra/servers/minio.sh stop DIR    stops it; DIR stays
 #
 # The server is built once into ${EBB_CACHE:-$HOME/.cache/ebb} by `go install`. Needs any Go of Debian 12 or newer for that, openssl, and curl.
@@ -23,7 +24,7 @@ start_tries=5
 answer_wait_s=60
 stop_wait_s=10
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
 ours() { # whether $1 is a running server whose data is in $2
   [ -n "$1" ] && [ -r "/proc/$1/cmdline" ] && tr '\0' ' ' <"/proc/$1/cmdline" | grep -qF -- "$2/data"
@@ -68,6 +69,8 @@ answers() { # DIR PORT
   curl -fsS -o /dev/null --max-time 2 --cacert "$1/ca.crt" "https://127.0.0.1:$2/minio/health/ready"
 }
 
+fetch() { build_go minio "$version" "$module"; }
+
 start() {
   local directory=$1 secret
   mkdir -p "$directory/data"
@@ -76,7 +79,7 @@ start() {
     say "already running, process $(cat "$directory/pid")"
   else
     command -v curl >/dev/null || install_packages curl
-    server=$(build_go minio "$version" "$module") || exit 1
+    server=$(fetch) || exit 1
     make_certificates "$directory"
     make_secret "$directory" >/dev/null
     start_on_free_port "$directory" "$start_tries" "$answer_wait_s"
@@ -90,9 +93,9 @@ stop() {
   stop_server "$1" "$stop_wait_s"
 }
 
-[ $# -eq 2 ] || usage
-case $1 in
-  start) start "$2" ;;
-  stop) stop "$2" ;;
+case $#:${1:-} in
+  1:fetch) fetch >/dev/null ;;
+  2:start) start "$2" ;;
+  2:stop) stop "$2" ;;
   *) usage ;;
 esac

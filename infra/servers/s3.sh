@@ -3,6 +3,7 @@
 #
 #   infra/servers/s3.sh start DIR   starts it with its data, log and pid in DIR, waits until it answers, creates the bucket, and
 #                                   prints EBB_TEST_S3=URL and _ACCESS, _SECRET, _BUCKET, one a line (all else goes to standard error)
+#   infra/servers/s3.sh fetch       only has it there for a later start
 #   infra/servers/s3.sh stop DIR    stops it; DIR stays
 #
 # So a test script says: while read -r line; do export "$line"; done < <(infra/servers/s3.sh start "$dir"); trap 'infra/servers/s3.sh stop "$dir"' EXIT
@@ -20,7 +21,7 @@ start_tries=5
 answer_wait_s=30
 stop_wait_s=10
 
-usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
 ours() { # whether $1 is a running server whose data is in $2
   [ -n "$1" ] && [ -r "/proc/$1/cmdline" ] && tr '\0' ' ' <"/proc/$1/cmdline" | grep -qF -- "posix $2/data"
@@ -48,6 +49,8 @@ answers() { # DIR PORT
   curl -fsS -o /dev/null --max-time 2 "http://127.0.0.1:$2/health"
 }
 
+fetch() { build_go versitygw "$version" "$module"; }
+
 start() {
   local directory=$1 secret
   mkdir -p "$directory/data" "$directory/iam"
@@ -56,7 +59,7 @@ start() {
     say "already running, process $(cat "$directory/pid")"
   else
     command -v curl >/dev/null || install_packages curl
-    server=$(build_go versitygw "$version" "$module") || exit 1
+    server=$(fetch) || exit 1
     make_secret "$directory" >/dev/null
     start_on_free_port "$directory" "$start_tries" "$answer_wait_s"
   fi
@@ -69,9 +72,9 @@ stop() {
   stop_server "$1" "$stop_wait_s"
 }
 
-[ $# -eq 2 ] || usage
-case $1 in
-  start) start "$2" ;;
-  stop) stop "$2" ;;
+case $#:${1:-} in
+  1:fetch) fetch >/dev/null ;;
+  2:start) start "$2" ;;
+  2:stop) stop "$2" ;;
   *) usage ;;
 esac
