@@ -1,4 +1,4 @@
-//! Members inherit: one place for versions, lints and package fields, so that no crate drifts.
+//! Members inherit: one place for versions, lints and package fields, so that no crate drifts. And each has one binary of integration tests.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -16,12 +16,39 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
     for member in members(&workspace) {
         let path = PathBuf::from(&member).join("Cargo.toml");
         violations.extend(manifest(&path.display().to_string(), &read(&root.join(&path))?));
+        violations.extend(integration_tests(&member, &test_binaries(&root.join(&member).join("tests"))?));
     }
     Ok(violations)
 }
 
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))
+}
+
+/// What cargo makes a test binary of each: files in a crate's `tests`, and folders there with a `main.rs`.
+fn test_binaries(tests: &Path) -> Result<Vec<String>> {
+    if !tests.exists() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(tests).with_context(|| format!("{} cannot be read", tests.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "rs") || path.join("main.rs").exists() {
+            found.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Each more is compiled and linked with all that the crate depends on, and waits for the tests of those before it.
+fn integration_tests(member: &str, binaries: &[String]) -> Option<String> {
+    (binaries.len() > 1).then(|| {
+        format!(
+            "{member}/tests: {} are a test binary each; make them modules of one, `tests/NAME/main.rs`",
+            binaries.join(", ")
+        )
+    })
 }
 
 /// The quoted paths between `members = [` and `]`.
@@ -66,6 +93,8 @@ fn manifest(name: &str, text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -77,6 +106,22 @@ mod tests {
             .replace("[lints]\nworkspace = true", "")
             .replace("edition.workspace = true", "edition = \"2021\"");
         assert_eq!(manifest("x", &bad).len(), 3);
+    }
+
+    #[test]
+    fn a_second_binary_of_integration_tests_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let tests = folder.path().join("tests");
+        assert_eq!(test_binaries(&tests).unwrap(), Vec::<String>::new());
+        for (file, text) in [("api/main.rs", ""), ("api/orders.rs", ""), ("golden.txt", ""), ("support/mod.rs", "")] {
+            let path = tests.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        assert_eq!(integration_tests("x", &test_binaries(&tests).unwrap()), None);
+        std::fs::write(tests.join("more.rs"), "").unwrap();
+        let said = integration_tests("x", &test_binaries(&tests).unwrap()).unwrap();
+        assert!(said.contains("x/tests: api, more.rs"), "{said}");
     }
 
     #[test]

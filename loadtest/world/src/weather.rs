@@ -379,7 +379,7 @@ fn suit(random: &mut Random, setup: &mut Setup, of: u16, phase: Phase) {
     }
 }
 
-/// The policies that seeds draw from. One more would make another schedule of every known seed; `tests/liveness.rs` runs all that there are.
+/// The policies that seeds draw from. One more would make another schedule of every known seed; `tests/world/liveness.rs` runs all that there are.
 const POLICIES: [&str; 10] =
     ["ebb", "fifo", "tiresias", "elastic-tiresias", "ibm-dp", "lyra", "srtf", "afs", "optimus-like", "pollux-like"];
 

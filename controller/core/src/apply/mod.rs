@@ -1,5 +1,5 @@
 //! How a fact changes the state. Total: every fact is handled, none can fail, none is judged: that was `decide`'s part, and what came of it stands in
-//! the fact. So no constant of policy is known here, and a log folds to the same state in every later build (`loadtest/world/tests/golden_log.rs`).
+//! the fact. So no constant of policy is known here, and a log folds to the same state in every later build (`loadtest/world/tests/world/golden_log.rs`).
 //! Facts of before they said so are judged in `version_one.rs`, as they were then.
 //!
 //! A fact about something unknown changes nothing: it can only stand in a log that another build wrote, and the state's

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 const DEFECT: [&str; 2] = ["--mutant", "late_orders_start"];
-/// Among the first three hundred seeds the defect shows (`loadtest/world/tests/chaos.rs`); this is time enough for many more.
+/// Among the first three hundred seeds the defect shows (`loadtest/world/tests/world/chaos.rs`); this is time enough for many more.
 const SECONDS: &str = "600";
 
 fn chaos(folder: &Path, arguments: &[&str]) -> (Option<i32>, Vec<u8>) {

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod place;
-#[path = "../../../tests/s3/proxy.rs"]
+#[path = "../../../tests/storage/proxy.rs"]
 mod proxy;
 mod rules;
 mod uploads;
