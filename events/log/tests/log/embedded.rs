@@ -2,9 +2,8 @@
 //!
 //! Children are this very test binary, started again for one of its ignored tests with the file's path in the environment.
 
-use events_log::{
-    Advice, AppendError, EmbeddedLog, EmbeddedOptions, EventLog, OpenError, ReadError, Stream, read_range,
-};
+use crate::whole::everything;
+use events_log::{Advice, AppendError, EmbeddedLog, EmbeddedOptions, EventLog, OpenError, ReadError, Stream};
 use events_schema::{Cell, Offset};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -25,18 +24,6 @@ fn child(test: &str, path: &Path) -> Child {
         .stdin(Stdio::null())
         .spawn()
         .unwrap()
-}
-
-async fn everything(log: &dyn EventLog, stream: Stream) -> BTreeMap<Offset, Vec<u8>> {
-    let end = log.end(stream, CELL).await.unwrap();
-    let mut found = BTreeMap::new();
-    read_range::<ReadError>(log, stream, CELL, Offset(0), end, |record| {
-        found.insert(record.offset, record.bytes.to_vec());
-        Ok(())
-    })
-    .await
-    .unwrap();
-    found
 }
 
 /// Appends without end from 32 tasks and prints `ack OFFSET CONTENT` for each acknowledgement.

@@ -4,9 +4,9 @@
 
 #![cfg(feature = "kafka")]
 
+use crate::whole::everything;
 use events_log::{
     AppendError, EventLog, KafkaLog, KafkaUrl, LogUrl, Missing, OpenError, ReadError, Stream, contract, open,
-    read_range,
 };
 use events_schema::{Cell, Offset};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -45,18 +45,6 @@ fn url_on(broker: &str, settings: &str) -> KafkaUrl {
         LogUrl::Kafka(url) => url,
         other => unreachable!("{other}"),
     }
-}
-
-async fn everything(log: &dyn EventLog, stream: Stream) -> BTreeMap<Offset, Vec<u8>> {
-    let end = log.end(stream, CELL).await.unwrap();
-    let mut found = BTreeMap::new();
-    read_range::<ReadError>(log, stream, CELL, Offset(0), end, |record| {
-        found.insert(record.offset, record.bytes.to_vec());
-        Ok(())
-    })
-    .await
-    .unwrap();
-    found
 }
 
 #[tokio::test(flavor = "multi_thread")]

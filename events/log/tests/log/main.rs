@@ -4,3 +4,4 @@
 mod contract;
 mod embedded;
 mod kafka;
+mod whole;

@@ -1,5 +1,4 @@
 //! A log, agents and a clock that do what a test says, around real machines. Time is a number; nothing waits.
-#![allow(clippy::unwrap_used, dead_code)]
 
 use controller_cell::{
     AppendFailure, Attempt, CellConfig, CellEnd, CellMachine, Committed, Fold, In, LinkEnd, LinkId, Note, Out,

@@ -1,5 +1,4 @@
 //! Logs, inputs and agents played by the tests.
-#![allow(clippy::unwrap_used, dead_code)]
 
 use controller_core::{Policy, State, policy_by_name};
 use controller_link::{ControllerConnection, LinkError, connect};

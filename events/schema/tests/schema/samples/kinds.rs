@@ -88,7 +88,7 @@ kinds! {
 
 /// Every name that needs a golden line.
 pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 41] = [
+    let enums: [(&str, &[&str]); 42] = [
         ("Fact", FACTS),
         ("Command", COMMANDS),
         ("Report", REPORTS),
@@ -98,6 +98,7 @@ pub fn names_wanted() -> Vec<String> {
         ("Demand", DEMANDS),
         ("Expected", EXPECTED),
         ("OfferMode", OFFER_MODES),
+        ("Recall", RECALLS),
         ("Refusal", REFUSALS),
         ("PlanCause", PLAN_CAUSES),
         ("WaitCause", WAIT_CAUSES),
